@@ -27,7 +27,7 @@ int meet(int a, int b) {
   if (a == kUnset || a == b) return b;
   return b == kUnset ? a : kUnknown;
 }
-// Of an address and a number, whichever comes first.
+// The base of a sum of an address and a number, whichever comes first.
 int sum(int a, int b) {
   if (a == kUnset || b == kUnset) return kUnset;
   return a == kNumber ? b : b == kNumber ? a : kUnknown;

@@ -30,15 +30,15 @@ struct Birth {
   std::uint32_t references = 0;
   const Instr* instr = nullptr;
   const Function* function = nullptr;
-  std::string words[kWarpSize];  // of each lane that made one: "-inf - -inf is nan"
+  std::string words[kWarpSize];  // how each lane made it: "-inf - -inf is nan"
   const char* advice[kWarpSize] = {};
 };
 
 // Lanes of a register that hold one.
 struct Held {
   std::uint32_t lanes = 0;
-  Type format = Type::none;  // of its numbers: f16, bf16, f32, f64
-  std::uint32_t width = 0;   // bytes of a lane
+  Type format = Type::none;  // how its numbers are stored: f16, bf16, f32, f64
+  std::uint32_t width = 0;   // bytes per lane
   Ref<Birth> birth[kWarpSize];
   std::uint8_t from[kWarpSize] = {};  // the lane that made it
 };
@@ -172,7 +172,7 @@ class FiniteCheck final : public Observer {
     Ref<Frame> frame;
     std::uint64_t number = 0;
     bool excused = false;  // an operand is not finite
-    Held cause;            // of the operands, in lane 0
+    Held cause;            // why the operands are not finite, in lane 0
   };
 
   Registers* registers(const Warp& warp) {
@@ -452,7 +452,7 @@ class FiniteCheck final : public Observer {
     return asked;
   }
   void begin_product(Warp& warp, const Instr& instr) {
-    if (floats::element(sums_of(instr)) == Type::none) return;  // of integers
+    if (floats::element(sums_of(instr)) == Type::none) return;  // a product of integers
     product_ = asked_for(warp, instr);
   }
   void finish(Warp& warp, const Asked& asked) {

@@ -12,8 +12,8 @@
 namespace vgpu {
 namespace {
 
-// To protect a page and to lift that takes up to a microsecond, at each operation.
-constexpr std::uint64_t kMostBytes = 1u << 20;  // of one allocation, by one operation
+// Protecting a page and lifting the protection takes up to a microsecond for each operation.
+constexpr std::uint64_t kMostBytes = 1u << 20;  // bytes of one allocation that one operation guards
 constexpr std::size_t kMostGuards = 64;
 
 std::uint64_t page_bytes() {

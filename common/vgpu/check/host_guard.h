@@ -53,7 +53,7 @@ class HostGuard {
 
   struct Guard {
     std::byte *begin = nullptr, *end = nullptr;  // whole pages
-    std::uint64_t offset = 0;                    // of the first in the allocation
+    std::uint64_t offset = 0;                    // where the first page lies in the allocation
     bool writes = false;
     Timeline timeline = 0;
     OperationNumber number = 0;

@@ -20,8 +20,8 @@ namespace vgpu {
 namespace {
 
 // Flags of bytes in memory, see Allocation::written. Even flags from kCopied on mark bytes that were
-// copied from memory that nobody wrote. A flag above kCopied also tells which load read them: the one
-// of finding number (flag - kCopied) / 2 - 1 in `kept_`.
+// copied from memory that nobody wrote. A flag above kCopied also tells which load read them: see
+// finding number (flag - kCopied) / 2 - 1 in `kept_`.
 constexpr std::uint8_t kNever = 0, kWritten = 1, kCopied = 2;
 constexpr std::size_t kMostKept = (254 - kCopied) / 2;
 

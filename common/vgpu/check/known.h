@@ -20,7 +20,7 @@ using Time = std::uint64_t;
 struct Known {
   std::uint32_t references = 0;
   int level = 0;                           // 0: a warp, 1: a block, 2 and up: 32 of the level below
-  Time floor = 0, max = 0;                 // of all threads below; of the thread that is known best
+  Time floor = 0, max = 0;                 // up to here all threads below are known; any of them
   std::unique_ptr<Time[]> lanes;           // level 0
   std::unique_ptr<Ref<Known>[]> children;  // other levels
 };

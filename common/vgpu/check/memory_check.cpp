@@ -11,9 +11,9 @@ namespace {
 // Which of the kernel's arguments points into an allocation.
 struct Argument {
   std::string text;  // "argument 2"; "" when there is none
-  std::string name;  // of the parameter, "" unknown; in a struct "name+8", bytes into it
+  std::string name;  // the parameter's, "" unknown; in a struct "name+8", bytes into it
 };
-// The first one; of pointers alone, or of structs that hold pointers.
+// The first such argument: among pointers alone, or among structs that hold pointers.
 Argument first_argument(const Launch& launch, const Allocation& allocation, bool structs) {
   const Function& function = *launch.request.function;
   for (std::size_t i = 0; i < function.params.size(); ++i) {

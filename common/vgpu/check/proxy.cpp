@@ -41,7 +41,7 @@ struct Doings {
   Moment covered = 0, map_covered = 0;
 };
 
-struct Place {  // of an instruction that a thread executed
+struct Place {  // where an instruction that a thread executed stands
   const Doings* by = nullptr;
   const Function* function = nullptr;
   const Instr* instr = nullptr;
@@ -540,7 +540,7 @@ class ProxyCheck final : public Observer {
   std::unordered_map<const Block*, BlockState> blocks_;
   std::unordered_map<const Warp*, std::unique_ptr<Doings>> doings_;
   std::vector<std::unique_ptr<Doings>> ended_;
-  // Of one map by the lanes of a warp: when, and when the lane had last met others.
+  // When each lane of a warp acquired a tensor map, and when the lane had last met others.
   struct Acquires {
     std::pair<Moment, Moment> of[kWarpSize] = {};
   };

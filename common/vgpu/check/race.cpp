@@ -67,7 +67,7 @@ bool RaceCheck::ordered(Now& now, int lane, Trace before) {
            r.time <= known_until(now.state.known, key) ||
            (now.state.lanes && r.time <= known_until(now.state.lane(lane).known, key));
   };
-  // Of several lanes only one is remembered.
+  // When several lanes accessed it, only one is remembered.
   return knows(static_cast<std::uint32_t>(lane_of(before)));
 }
 

@@ -3,11 +3,12 @@
 // What orders (happens before): a thread's own program, barriers of the block (threads that take
 // part, by what they did before they arrived), __syncwarp (the lanes in its mask), and release ->
 // acquire chains: a fence and then an atomic or a volatile or relaxed store (or a store.release),
-// seen by an atomic or a volatile or relaxed load that a fence follows (or a load.acquire). Behind a load
-// of a flag in shared memory a barrier or a __syncwarp does it, too. Each has a scope, and orders the block, the cluster or the grid. An atomic
-// operation that sees a release acquires by itself: the common last-block and lock idioms have no
-// fence behind it. An mbarrier tells those who wait for a phase what arrived in it and before.
-// Shuffles, votes and the like order no writes (see pass_on).
+// seen by an atomic or a volatile or relaxed load that a fence follows (or a load.acquire). After a
+// load of a flag in shared memory, a barrier or a __syncwarp acquires, too. Each has a scope: it
+// orders the block, the cluster or the grid. An atomic operation that sees a release acquires by
+// itself: the common last-block and lock idioms have no fence behind it. Who waits for a phase of
+// an mbarrier knows what arrived in it and before. Shuffles, votes and the like order no writes
+// (see pass_on).
 //
 // The products of a warpgroup read their operands as a thread of its own, to which a product's number
 // is its time. A wait for products makes the waiting warp know this thread, and nothing else of the four
@@ -70,9 +71,9 @@ inline Scope scope_of(const Instr& instr) {
 
 struct Lane {
   Knowledge known;                        // beyond what its block and its warp know
-  std::array<Knowledge, kScopes> seen;    // of flags it read, what a fence of this scope
+  std::array<Knowledge, kScopes> seen;    // by flags it read: what a fence of this scope
                                           // makes known
-  Knowledge seen_here;                    // the same of flags in shared memory, a barrier
+  Knowledge seen_here;                    // the same for flags in shared memory: by a barrier
   std::array<Ref<Fence>, kScopes> fence;  // the last one of at least this scope
 };
 
@@ -84,16 +85,16 @@ struct Meetings {
   Time until(int lane, std::uint32_t of) const {
     return pairs ? std::max(all, (*pairs)[static_cast<std::size_t>(lane)][of]) : all;
   }
-  void add(std::uint32_t mask, Time now);  // of some of the lanes
+  void add(std::uint32_t mask, Time now);  // the lanes in `mask` meet
 };
 
 struct WarpState {
   std::uint32_t index = 0, born = 0;
   Trace key = 0;            // the warp's bits of a trace
-  Time now = 0;             // of its accesses
-  Meetings met;             // what a lane did is over
-  Meetings read;            // what a lane read it has
-  Knowledge known, fenced;  // of all its lanes
+  Time now = 0;             // the time of its accesses
+  Meetings met;             // until when a lane's accesses are over
+  Meetings read;            // until when a lane's reads have their values
+  Knowledge known, fenced;  // what all its lanes know
   std::unique_ptr<std::array<Lane, kWarpSize>> lanes;
   struct Recent {
     const Instr* instr = nullptr;
@@ -135,7 +136,7 @@ struct Visit {
 
 struct BlockState {
   Block* block = nullptr;
-  std::unordered_map<Trace, Visit> visits;  // of other blocks' warps, by their keys
+  std::unordered_map<Trace, Visit> visits;  // by the keys of other blocks' warps
   Knowledge ended;                          // what its threads knew when they ended
   Time barrier = 0;                         // all threads know each other up to here
   bool mbarriers = false;                   // it uses mbarrier objects

@@ -87,7 +87,7 @@ class StreamCheck {
     StateId state;
   };
   struct Page {
-    StateId state = 0;      // of all of it, when there are no runs
+    StateId state = 0;      // the whole page's, when there are no runs
     std::vector<Run> runs;  // sorted; the last ends with the page
   };
   struct History {
@@ -147,7 +147,7 @@ class StreamCheck {
   struct Memo {
     StateId from = ~0u, to = 0;
   };
-  std::array<Memo, 8> memo_;  // of the last states seen, for each combination of touches
+  std::array<Memo, 8> memo_;  // the last states seen, for each combination of touches
   std::unordered_map<std::uint64_t, StateId> next_;
 };
 

@@ -83,7 +83,7 @@ class Notes {
     }
   }
 
-  // Of loads from the constant bank.
+  // Notes loads from the constant bank.
   void constants(Warp& warp, const Instr& instr, std::uint32_t mask, const Addresses& a,
                  std::uint32_t bytes) {
     if (a.strided && a.stride == 0) mask &= ~mask + 1;  // all lanes read the same
@@ -191,7 +191,7 @@ class Notes {
   }
 
   Row rows_[64];
-  std::shared_ptr<Allocation> constant_;  // that was read last
+  std::shared_ptr<Allocation> constant_;  // the one that was read last
   Touches& touches_;
   Window windows_[192];
 };

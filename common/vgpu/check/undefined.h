@@ -53,7 +53,7 @@ class UndefinedValues {
   // These lanes have not assigned to a register of `bits` a lane; `origin`: its first read.
   void unassigned(Warp& warp, std::uint32_t lanes, Slot slot, int bits, const Ref<Origin>& origin);
 
-  // Of the store that is being executed: lanes with undefined bytes, and which.
+  // What the store that is being executed writes: lanes with undefined bytes, and which bytes.
   struct Stored {
     std::uint32_t lanes = 0;
     std::uint32_t bytes[kWarpSize] = {};
@@ -69,7 +69,7 @@ class UndefinedValues {
  private:
   // Which bits of a register are undefined, laid out as the register is.
   struct Register {
-    std::uint32_t lanes = 0;     // that have undefined bits; of a predicate that is all
+    std::uint32_t lanes = 0;     // lanes with undefined bits; a predicate has nothing else
     std::uint32_t width = 0;     // bytes of a lane; 0: a predicate
     std::uint32_t computed = 0;  // lanes whose value is a result of arithmetic, no copy
     alignas(64) std::uint8_t raw[kWarpSize * 16] = {};

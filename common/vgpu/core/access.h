@@ -19,7 +19,7 @@ struct alignas(64) Addresses {
   std::int64_t stride = 0;
 };
 
-// Of addresses that name the executing block by its rank, what they would be without it.
+// Removes the executing block's own rank from addresses that name the block by it.
 inline void leave_own_rank_out(const Warp& warp, Addresses& a) {
   for (std::uint64_t& address : a.v)
     if (rank_in(address) == static_cast<int>(warp.block->rank)) address %= kRankedBytes;
@@ -77,10 +77,10 @@ inline Extent extent_of(const Addresses& a, std::uint32_t bytes) {
 
 // Where the bytes of each lane are on the host: one bias for all, or a pointer each.
 struct Places {
-  Block* owner = nullptr;  // of shared memory, when it is another block's
+  Block* owner = nullptr;  // whose shared memory it is, when it is another block's
   bool single = true;
   std::ptrdiff_t bias = 0;        // pointer = address + bias
-  std::byte* pointer[kWarpSize];  // of active lanes, when not single
+  std::byte* pointer[kWarpSize];  // for active lanes, when not single
   std::byte* at(const Addresses& a, int lane) const {
     return single ? reinterpret_cast<std::byte*>(a.v[lane] + static_cast<std::uint64_t>(bias))
                   : pointer[lane];

@@ -26,8 +26,8 @@ constexpr std::uint64_t kBlockShare = 1u << 28, kWaitBlockShare = 1u << 16;
 constexpr std::uint32_t kFairTurns = 32;
 constexpr std::uint64_t kFetchShare = 1u << 12;
 
-// Of a hostile schedule: the most instructions of a block before others are asked, and those of a warp
-// that waits in a loop.
+// In a hostile schedule: the most instructions that a block executes before others get a turn, and
+// that a warp executes in a loop in which it waits.
 constexpr std::uint64_t kHostileBlockShare = 256, kHostileWait = 64;
 
 constexpr std::uint32_t kSmallLocal = 1024;

@@ -73,7 +73,7 @@ class Spares {
 // Who is told about the blocks of a cluster.
 struct Audience {
   std::vector<Observer*> all;
-  std::vector<Observer*> followers;  // those of them that want every instruction
+  std::vector<Observer*> followers;  // observers that want every instruction
 };
 
 // One host thread.
@@ -98,13 +98,13 @@ struct Worker {
     if (audience)
       for (Observer* observer : audience->all) f(*observer);
   }
-  std::uint32_t sectors_per_clock = 4;      // of the named device's L1
-  double l1_clocks = 0, shared_clocks = 0;  // of the running block
+  std::uint32_t sectors_per_clock = 4;      // what the named device's L1 delivers
+  double l1_clocks = 0, shared_clocks = 0;  // what the running block takes
   std::uint64_t tensor_f16 = 0, tensor_f16_sums = 0, tensor_f8 = 0, tensor_tf32 = 0,
                 tensor_int8 = 0, tensor_int4 = 0, async_bytes = 0;
   std::uint64_t most_bulk_under_way = 0;  // as in LaunchCounters
-  WarpgroupWork warpgroup_work = {};      // of these, by wgmma
-  std::uint64_t frame_bytes = 0;          // of the calls in flight
+  WarpgroupWork warpgroup_work = {};      // the part of these by wgmma
+  std::uint64_t frame_bytes = 0;          // bytes of frames of calls in flight
   Loops loops;
   Spares spares;
   std::uint64_t time = 0;  // virtual clock base, grows with each finished block
@@ -125,9 +125,9 @@ struct Launch {
   const LaunchRequest& request;
   Memory& memory;
   std::vector<std::byte> params;
-  std::byte* constants = nullptr;  // of the module
+  std::byte* constants = nullptr;  // the module's
   std::uint64_t constant_bytes = 0;
-  // Static + dynamic, of a block; behind them what is reserved, for kernels that use it.
+  // A block's static and dynamic shared memory, and what is reserved, for kernels that use it.
   std::uint32_t shared_bytes = 0, reserved_shared = 0;
   std::uint32_t dynamic_shared_base = 0;
   bool ranked_shared = false;  // addresses of it have the block's rank: clusters of several blocks
@@ -143,7 +143,7 @@ struct Launch {
   bool in_workspace(std::uint64_t address) const {
     return workspace && address >= workspace && address - workspace < kWorkspaceBytes;
   }
-  std::uint64_t seed = 0;  // of a shuffled schedule, 0: none
+  std::uint64_t seed = 0;  // for a shuffled schedule, 0: none
   bool hostile = false;    // it is a hostile one (ranking.h)
   // Every warp of every resident block lets the others go on at each memory instruction, so that
   // accesses come interleaved, as from a GPU (for the cache model).
@@ -201,7 +201,7 @@ struct AsyncArrival {
   // The copy's source on the host: global memory, or the shared memory of the warp's block. Null for
   // st.async and red.async, whose data are in `value`.
   const std::byte* source = nullptr;
-  std::shared_ptr<const TensorBox> box = {};  // of a tensor copy: what it brings
+  std::shared_ptr<const TensorBox> box = {};  // what a tensor copy brings
   std::array<std::byte, 16> value = {};
 };
 
@@ -210,7 +210,7 @@ class AsyncArrivals {
  public:
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  // Of copies that have not landed yet.
+  // The bytes of copies that have not landed yet.
   std::uint64_t bytes() const { return bytes_; }
   void push(AsyncArrival arrival) {
     ++size_;
@@ -278,7 +278,8 @@ class Block {
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
   AsyncArrivals async_arrivals;
-  // Of a thread at the block's start, when setmaxnreg may change them, else 0; those of nobody now.
+  // Registers per thread at the block's start, or 0 when no setmaxnreg can change them; and the
+  // registers that no thread has now.
   std::uint32_t entry_registers = 0, free_registers = 0;
   std::vector<WarpgroupLog> warpgroups;  // made at the first product
   std::uint64_t idle_rounds = 0;         // rounds in which every warp only turned in waiting loops
@@ -317,7 +318,7 @@ class Block {
   std::unique_ptr<std::byte[]> shared_storage_, local_storage_, frame_storage_;
   std::size_t shared_storage_bytes_ = 0, frame_storage_bytes_ = 0;
   Random random_;
-  Ranking ranking_;  // of a hostile schedule's warps
+  Ranking ranking_;  // orders the warps of a hostile schedule
   struct Rank {
     std::uint64_t place;
     bool asked;  // since somebody got further

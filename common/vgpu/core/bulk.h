@@ -38,7 +38,7 @@ class TensorBox {
   std::uint64_t map_address_;
   std::uint32_t bytes_ = 0;
   std::vector<TensorRow> rows_;
-  std::vector<std::byte*> places_;  // of the rows, on the host
+  std::vector<std::byte*> places_;  // where the rows lie on the host
 };
 
 // What lanes that end have asked for and not waited for.

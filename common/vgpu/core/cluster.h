@@ -38,7 +38,7 @@ inline std::uint64_t with_rank(std::uint64_t address, std::uint32_t rank) {
 
 // Which clusters a launch has, and where their blocks lie in the grid.
 struct ClusterGrid {
-  Dim3 clusters, size;  // of the grid in clusters, of a cluster in blocks
+  Dim3 clusters, size;  // the grid's size in clusters, a cluster's in blocks
   explicit ClusterGrid(const LaunchRequest& request)
       : clusters{request.grid.x / request.cluster.x, request.grid.y / request.cluster.y,
                  request.grid.z / request.cluster.z},
@@ -89,7 +89,7 @@ class Cluster {
   std::vector<std::uint32_t> order_;
   Random random_;
   bool shuffle_ = false;
-  Ranking ranking_;  // of a hostile schedule's blocks
+  Ranking ranking_;  // orders the blocks of a hostile schedule
   std::vector<std::uint64_t> places_;
 };
 

@@ -16,7 +16,7 @@ namespace vgpu {
 
 inline constexpr std::uint32_t kSectorBytes = 32;
 inline constexpr std::uint32_t kLineBytes = 128;
-inline constexpr std::uint32_t kSharedBanks = 32;  // of 4 bytes each
+inline constexpr std::uint32_t kSharedBanks = 32;  // banks of 4 bytes
 
 struct RequestShape {
   std::uint32_t sectors = 0;         // distinct 32-byte pieces

@@ -66,9 +66,9 @@ struct BulkCounters {
 
 // Accesses to the shared memory of other blocks of the cluster (distributed shared memory).
 struct RemoteCounters {
-  std::uint64_t requests = 0;  // of warps, with at least one lane that reaches another block
-  std::uint64_t bytes = 0;     // of these lanes; of asynchronous copies: all
-  // Each byte once that several lanes of a request ask for; none of bulk copies.
+  std::uint64_t requests = 0;  // by warps, with at least one lane that reaches another block
+  std::uint64_t bytes = 0;     // for these lanes; all bytes of asynchronous copies
+  // Bytes that several lanes of a request ask for count once; bulk copies do not count.
   std::uint64_t bytes_distinct = 0;
 
   RemoteCounters& operator+=(const RemoteCounters& other) {
@@ -110,7 +110,7 @@ struct InstrReport {
   std::uint32_t ptx_line = 0;
   std::string ptx;  // text of the instruction
   OpClass op_class = OpClass::integer;
-  Space space = Space::generic;  // of a memory instruction (generic: as it resolved mostly)
+  Space space = Space::generic;  // a memory instruction's (generic: as it resolved mostly)
   Access access = Access::load;
   bool copies_to_shared = false;  // reads global memory, while `access` speaks of shared memory
   Access global_access() const { return copies_to_shared ? Access::load : access; }
@@ -141,12 +141,12 @@ struct CacheReport {
   std::array<CacheCounters, 3> by_access;  // indexed by Access
   std::uint64_t dram_read = 0;             // sectors
   std::uint64_t dram_written = 0;          // sectors, those still dirty at the end when not warm
-  std::uint64_t l1_bytes = 0, l2_bytes = 0;  // capacity; of one SM's L1 beside shared memory
-  std::uint64_t resident_blocks = 0;         // of the device, that took turns
+  std::uint64_t l1_bytes = 0, l2_bytes = 0;  // capacity; L1: what shared memory leaves on an SM
+  std::uint64_t resident_blocks = 0;         // blocks resident on the device, which took turns
 };
 
 // How long a launch is predicted to take on the device, and why. Plain data: time/ fills it.
-struct PredictedLine {  // of one PTX line
+struct PredictedLine {  // for one PTX line
   std::uint32_t ptx_line = 0;
   std::string file;  // "" unknown
   int line = 0;
@@ -156,33 +156,33 @@ struct PredictedLine {  // of one PTX line
 struct PredictedPipe {      // one of Nsight Compute's pipes (sm__inst_executed_pipe_*)
   std::string name;         // "alu", "fma", "fp16", "fp64", "lsu", "tensor", "uniform", "xu"
   double instructions = 0;  // machine instructions of all warps
-  double share = 0;         // of its clocks on the busiest SM in which it was taken, 0 to 1
+  double share = 0;         // the part of the busiest SM's clocks in which it is taken, 0 to 1
 };
 struct PredictedTime {
   bool asked = false;        // false: nobody wanted it
   std::string why;           // not empty: why there is none, one sentence
-  double us = 0;             // of the launch, its own cost included
+  double us = 0;             // the whole launch, its own cost included
   double error = 0;          // as a share: 0.25 means that it is right to a quarter
   double launch_us = 0;      // what a launch costs before the first block runs
   double sm_us = 0;          // the busiest SM
   double dram_us = 0;        // bytes over the bandwidth that a stream gets
-  double dram_bytes = 0;     // these bytes, of the whole launch
+  double dram_bytes = 0;     // these bytes, in the whole launch
   double barrier_us = 0;     // barriers of a cooperative grid
-  double clocks = 0;         // of the busiest SM
-  double memory_clocks = 0;  // of the busiest SM's load/store unit
+  double clocks = 0;         // on the busiest SM
+  double memory_clocks = 0;  // in which the busiest SM's load/store unit is taken
   // Clocks that accesses take as machine code has them, over those as PTX has them, on one SM. Below
   // 1 where ptxas has joined accesses to neighbours.
   double joined_accesses = 1;
-  double issue_share = 0;            // of the issue slots, 0 to 1
-  double machine_instructions = 0;   // of all warps
-  std::vector<PredictedPipe> pipes;  // those that they use
-  double bytes_in_flight = 0;        // beyond the L1, mean over time, of one SM
+  double issue_share = 0;            // the part of the issue slots that is used, 0 to 1
+  double machine_instructions = 0;   // by all warps
+  std::vector<PredictedPipe> pipes;  // pipes that the warps use
+  double bytes_in_flight = 0;        // an SM's bytes on the way beyond the L1, mean over time
   double bytes_wanted = 0;           // latency x bandwidth of one SM: Little's law
   double l1_hit_rate = 0, l2_miss_rate = 0;
   std::uint64_t blocks_simulated = 0, blocks_of_sm = 0;
   double agreement = 1;  // share of memory instructions that PTX and machine code agree about
   std::vector<std::string> stall_names;  // Nsight Compute's
-  std::vector<double> stalls;            // of all warps: shares of their clocks
+  std::vector<double> stalls;            // shares of all warps' clocks
   std::vector<PredictedLine> lines;
 };
 
@@ -205,18 +205,18 @@ struct LaunchCounters {
       issued_by_sm;  // warp instructions of the blocks placed there, all classes
   // The same by barrier of a cooperative grid: from the one before it until a block arrives there.
   std::vector<std::vector<std::uint64_t>> issued_to_grid_barrier;
-  std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // of the launch
+  std::uint64_t distinct_sectors_read = 0, distinct_sectors_written = 0;  // in the whole launch
   // Machine instructions that the warps execute, from the machine code of this program; 0: unknown.
-  // Of single PTX instructions it may stay unknown.
+  // It may be unknown for single PTX instructions.
   std::uint64_t machine_instructions = 0;
   std::uint64_t tensor_multiply_adds_f16 = 0, tensor_multiply_adds_tf32 = 0,
                 tensor_multiply_adds_int8 = 0;
   std::uint64_t tensor_multiply_adds_f16_sums = 0;    // those of _f16 whose sums are fp16 too
   std::uint64_t tensor_multiply_adds_f8 = 0;          // those of _f16 whose factors are fp8
   std::uint64_t tensor_multiply_adds_int4 = 0;        // those of _int8 whose factors have 4 bits
-  WarpgroupWork tensor_multiply_adds_warpgroup = {};  // of all these, by wgmma; and of single bits
+  WarpgroupWork tensor_multiply_adds_warpgroup = {};  // the part by wgmma; also single-bit products
   std::uint64_t async_copied_bytes = 0;
-  // Of bulk and tensor copies into one block's shared memory: the most bytes that were asked for and
+  // The most bytes of bulk and tensor copies into one block's shared memory that were asked for and
   // had not landed, at any time and in any block. Copies land as late as the program allows: the
   // number tells how far the program's copies run ahead of its waits.
   std::uint64_t most_bulk_under_way = 0;

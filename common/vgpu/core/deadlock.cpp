@@ -9,7 +9,7 @@
 namespace vgpu {
 namespace {
 
-constexpr std::size_t kMostPlaces = 4;  // of other threads that a message names
+constexpr std::size_t kMostPlaces = 4;  // places of other threads that a message names
 
 // Makes `fragment` the one that runs, so that its registers can be read.
 void take_up(Warp& warp, const Fragment& fragment) {

@@ -51,7 +51,7 @@ class Elf {
     return {begin, strnlen(begin, table.size() - offset)};
   }
   std::string_view name(const Elf64_Shdr& section) const { return text(names_, section.sh_name); }
-  bool is_elf() const { return is_elf_; }  // of 64 bits
+  bool is_elf() const { return is_elf_; }  // a 64-bit one
   const std::vector<Elf64_Shdr>& sections() const { return sections_; }
 
   // A section's content as rows; what is left of a row that is cut off is dropped.

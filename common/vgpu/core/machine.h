@@ -61,15 +61,15 @@ struct LaunchRequest {
 struct LaunchOutcome {
   Fault fault;                        // kind none: it ran to its end
   LaunchCounters counters;            // empty unless count
-  std::vector<std::string> findings;  // of the checks, one message each
+  std::vector<std::string> findings;  // the checks' messages
 };
 
 // The cache model: off, with an L2 that is empty when a launch begins, or as the launch before
 // left it.
 enum class CacheMode : std::uint8_t { off, cold, warm };
 
-// Predicted time: off; of each launch; or with only those blocks executed that a prediction needs, so
-// that a large launch takes seconds: its results are then incomplete.
+// Predicted time: off; on for each launch; or sample, which executes only the blocks that a
+// prediction needs, so that a large launch takes seconds: its results are then incomplete.
 enum class TimeMode : std::uint8_t { off, on, sample };
 
 // What a launch is asked to do. The machine sees to threads and schedule; checks and caches are for
@@ -99,8 +99,8 @@ class Machine {
   Memory& memory();
   MachineOptions& options();
 
-  // Parses and places a module. Throws PtxError naming line and reason; of a mistake in a kernel's body
-  // that is read at its first use, launching that kernel tells.
+  // Parses and places a module. Throws PtxError naming line and reason. A mistake in a body that is
+  // read at its first use is reported when the kernel is launched.
   std::unique_ptr<LoadedModule> load(std::string ptx_text, Bodies bodies = Bodies::now);
   // Decodes every function of a module; a message for each that holds something not supported.
   std::vector<std::string> refusals(const LoadedModule& module);

@@ -8,7 +8,7 @@ enum Shuffle : std::uint8_t { kUp, kDown, kButterfly, kIndex };
 
 struct ShuffleSource {
   int lane = 0;
-  bool inside = false;  // of the lane's segment; else it keeps its own value
+  bool inside = false;  // within the lane's segment; else the lane keeps its own value
 };
 
 // `b`: how far, or which lane. `c`: clamp value in bits 0-4, segment mask in bits 8-12.

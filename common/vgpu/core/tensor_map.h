@@ -53,7 +53,7 @@ struct TensorMap {
   // pixel, and pixels.
   std::array<std::int16_t, kTensorRanks - 2> lower = {}, upper = {};
   std::uint16_t channels = 0, pixels = 0;
-  std::uint32_t sum = 0;  // of all before
+  std::uint32_t sum = 0;  // checksum of all fields before
 
   std::uint64_t size(int dimension) const {
     return std::uint64_t{last[static_cast<std::size_t>(dimension)]} + 1;

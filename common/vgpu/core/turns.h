@@ -65,18 +65,19 @@ class Work {
 
   Launch& launch_;
   Worker& worker_;
-  Ranking ranking_;  // of clusters in a hostile schedule
+  Ranking ranking_;  // orders clusters in a hostile schedule
   std::uint64_t pass_ = 1;
   std::vector<double> l1_, shared_;
   std::vector<std::uint64_t> issued_;
   // Instructions in waiting loops after which it is worth the time to look whether they end.
   static constexpr std::uint64_t kLooksIdle = 1u << 16;
-  // What a turn counts for at least in which nothing was executed: setmaxnreg waits for registers.
+  // The least that a turn counts for in which no instruction is executed: setmaxnreg waits for
+  // registers.
   static constexpr std::uint64_t kEmptyTurn = 64;
   static constexpr std::chrono::seconds kHostPatience{3};
   static constexpr std::uint64_t kHostileClusters = 32;  // in flight unless they wait for more
-  // Of more clusters than these in flight about so many are asked again whenever one gets further: to ask all
-  // of a large grid that waits at its barrier would take longer than to run it.
+  // When more clusters than these are in flight, about so many are tried again whenever one gets
+  // further: to try all of a large grid that waits at its barrier would take longer than to run it.
   static constexpr std::uint64_t kAskedAgain = 8;
   static constexpr std::uint64_t kFirstSkip = 1u << 20, kWatched = 1ull << 40;  // nanoseconds
 

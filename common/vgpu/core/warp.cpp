@@ -194,7 +194,7 @@ Warp::Leave Warp::sync(Running& r, const Instr& instr, std::uint32_t on) {
   if (!try_warp_sync(r.current, instr, on)) return Leave::switch_fragment;
   ++r.pc;
   if (fragments.size() == 1) return Leave::no;
-  fragments[r.current].pc = r.pc;  // those that came to the same place go on together
+  fragments[r.current].pc = r.pc;  // fragments at the same place go on together
   return Leave::switch_fragment;
 }
 

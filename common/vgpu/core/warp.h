@@ -53,11 +53,11 @@ struct Frame {
   std::byte* registers = nullptr;  // function->register_bytes, aligned to 64
   std::byte* call_area = nullptr;  // [32][function->call_area_bytes], .param variables
   std::uint32_t local_base = 0;    // where its .local variables begin in each lane's stack
-  std::uint32_t depth = 0;         // of calls
+  std::uint32_t depth = 0;         // how many calls deep it is
   Ref<Frame> caller;
   const Instr* call = nullptr;      // the call instruction in the caller
-  InstrCounters* counts = nullptr;  // of its function, by pc; null when nothing is counted
-  Site* sites = nullptr;            // of its function, by memory_site
+  InstrCounters* counts = nullptr;  // its function's, by pc; null when nothing is counted
+  Site* sites = nullptr;            // its function's, by memory_site
   std::unique_ptr<std::byte[]> storage;
   std::uint64_t* account = nullptr;  // where `bytes` of storage are counted
   std::uint64_t bytes = 0;
@@ -130,10 +130,10 @@ struct PendingBulk {
   Ref<Frame> frame;           // where the warp stood
   std::uint64_t address = 0;  // in global memory
   std::uint32_t shared_offset = 0, bytes = 0;
-  std::uint16_t byte_mask = 0xffff;           // of each 16 bytes
+  std::uint16_t byte_mask = 0xffff;           // which of each 16 bytes are copied
   std::uint64_t number = 0;                   // see LaneCopies::bulk_issued
   std::vector<std::byte> source;              // once it is read
-  std::shared_ptr<const TensorBox> box = {};  // of a tensor copy: where it goes
+  std::shared_ptr<const TensorBox> box = {};  // where a tensor copy goes
 };
 struct LaneCopies {
   std::uint64_t issued = 0;     // copies are numbered from 1
@@ -171,7 +171,7 @@ struct PendingProduct {
   std::shared_ptr<const Operands> operands;
 };
 struct ProductGroup {
-  std::vector<PendingProduct> products;  // that are not computed yet
+  std::vector<PendingProduct> products;  // products that are not computed yet
   std::uint64_t end = 0;                 // the number behind the last of them
 };
 struct WarpProducts {
@@ -213,7 +213,7 @@ class Warp {
     sights = (sights ^ address) * 0x9E3779B97F4A7C15ull;
     sights = (sights ^ sights >> 29 ^ value) * 0xBF58476D1CE4E5B9ull;
   }
-  Frame* frame = nullptr;            // of the running fragment
+  Frame* frame = nullptr;            // the running fragment's
   std::byte* local = nullptr;        // [32][local_capacity] bytes of local memory
   std::uint32_t local_capacity = 0;  // per lane
   std::uint64_t instructions = 0;    // executed so far
@@ -226,7 +226,7 @@ class Warp {
   }
 
   std::unique_ptr<WarpProducts> products;  // made at the first one
-  // Of a thread; setmaxnreg changes it. 0: not known.
+  // Registers per thread, which setmaxnreg changes. 0: not known.
   std::uint32_t registers = 0;
   // What the warp tries again in its next turn: setmaxnreg.inc for lack of so many registers, or a
   // wait for products that not all warps of the warpgroup have asked for.

@@ -21,7 +21,7 @@ class WarpgroupLog {
     const Instr* instr = nullptr;
     std::uint64_t a = 0, b = 0;
     bool accumulates = false;
-    std::uint32_t warp = 0;  // that executed it first
+    std::uint32_t warp = 0;  // the warp that executed it first
   };
   // A warp executes product `number`. Returns what the first of the warps has executed as that number.
   const Entry& note(std::uint64_t number, const Entry& entry) {

@@ -146,7 +146,7 @@ NEW(cudaGetDeviceProperties_v2, cudaError_t, void* properties, int device) {
   then.THROUGH(localL1CacheSupported).align();
   then.THROUGH(hostNativeAtomicSupported)
       .insert(attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio, device));
-  then.THROUGH(cooperativeLaunch).insert(0).align();  // of several devices
+  then.THROUGH(cooperativeLaunch).insert(0).align();  // cooperative launches on several devices
   then.THROUGH(accessPolicyMaxWindowSize).align();
   then.THROUGH(unifiedFunctionPointers);
 #undef THROUGH

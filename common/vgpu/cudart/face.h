@@ -14,8 +14,8 @@ const char* error_text(int code);
 
 // The last error of this thread, for cudaGetLastError.
 Error& last_error();
-// Of the driver's functions the runtime has those that make tensor maps (tensor_map.cpp), and the fills of one
-// row (copy.cpp): driver_fill() is null for another name.
+// The runtime has two kinds of the driver's functions: those that make tensor maps
+// (tensor_map.cpp), and fills of one row (copy.cpp). driver_fill() is null for another name.
 void* driver_fill(const std::string& name);
 Error driver_entry_point(const char* symbol, void** function, unsigned version,
                          cudaDriverEntryPointQueryResult* status);

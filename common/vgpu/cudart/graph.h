@@ -57,7 +57,8 @@ Error operation_of(const cudaKernelNodeParams* params, Operation& out);
 Error operation_of(const cudaMemcpy3DParms* params, Operation& out);
 Error operation_of(const cudaMemsetParams* params, Operation& out);
 Error operation_of(const cudaHostNodeParams* params, Operation& out);
-// Of any type. `fresh`: the node is new, and an allocation's address is written back.
+// The operation of a node of any type. `fresh`: the node is new, and an allocation's address is
+// written back.
 Error operation_of(cudaGraphNodeParams* params, bool fresh, Operation& out);
 Error copy_1d_operation(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind,
                         Operation& out);

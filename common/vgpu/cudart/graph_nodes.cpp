@@ -463,7 +463,7 @@ cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node, cudaMemAllocNod
     *params = {};
     if (op.properties.has_value()) {
       params->poolProps = std::any_cast<const cudaMemPoolProps&>(op.properties);
-    } else {  // of cudaMallocAsync
+    } else {  // made by cudaMallocAsync
       params->poolProps.allocType = cudaMemAllocationTypePinned;
       params->poolProps.location.type = cudaMemLocationTypeDevice;
     }

@@ -17,7 +17,7 @@ namespace {
 
 using Json = json::Value;
 
-constexpr std::size_t kShownRows = 8;  // of a tensor copy
+constexpr std::size_t kShownRows = 8;  // rows of a tensor copy
 
 // One execution by a warp.
 struct Execution {
@@ -27,7 +27,7 @@ struct Execution {
   bool copies = false;         // to_shared counts
   std::array<std::uint64_t, kWarpSize> addresses{};
   std::array<std::uint32_t, kWarpSize> to_shared{};
-  // Of a bulk copy: its pieces of global memory, addresses and bytes, the first few; and all of them.
+  // The first few pieces of global memory that a bulk copy takes, address and bytes; and how many.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> pieces;
   std::uint64_t piece_count = 0, bulk_bytes = 0, bulk_sectors = 0;
 };
@@ -36,7 +36,7 @@ struct Watched {
   AccessInstruction about;
   std::map<std::uint32_t, std::uint64_t> times;  // executed, by warp
   std::vector<Execution> kept;
-  std::size_t warps = 0;  // of which some are kept
+  std::size_t warps = 0;  // warps with executions in `kept`
 };
 
 std::string_view kind_of(const Instr& instr, Access access) {
@@ -263,7 +263,7 @@ class BlockWatch : public Observer {
   std::vector<Watched> watched_;
   std::map<std::pair<const Instr*, Space>, std::size_t> index_;
   std::set<std::pair<std::size_t, std::uint32_t>> kept_;  // instruction, warp
-  Execution* last_ = nullptr;  // of the last access, where it is kept; valid until the next one
+  Execution* last_ = nullptr;  // the last access's, where it is kept; valid until the next one
   const Instr* last_instr_ = nullptr;
   bool box_ = false;  // the rows of a tensor copy are coming
   std::shared_ptr<Allocation> found_;

@@ -11,16 +11,16 @@
 
 namespace vgpu::look {
 
-// Of an instruction, what is kept: the first executions of the warps that come to it first.
+// What is kept for an instruction: the first executions of the warps that come to it first.
 inline constexpr std::size_t kKeptWarps = 8, kKeptExecutions = 12;
 
 struct AccessInstruction {
   std::uint32_t ptx_line = 0;
   Space space = Space::global;
   std::string_view kind;       // "load", "store", "atomic", "async" (cp.async), "bulk", "operand"
-  std::uint32_t bytes = 0;     // of a lane; 0: each access has its own
+  std::uint32_t bytes = 0;     // bytes per lane; 0: each access has its own
   std::uint64_t executed = 0;  // by all warps of the block
-  std::vector<std::string> rows;  // JSON objects, those first that are worth most
+  std::vector<std::string> rows;  // JSON objects, most useful first
 };
 
 struct BlockAccesses {

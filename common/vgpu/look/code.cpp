@@ -17,7 +17,7 @@ namespace {
 
 using Json = json::Value;
 
-constexpr std::size_t kSourceBytes = 400'000;  // of a file; larger ones are left out
+constexpr std::size_t kSourceBytes = 400'000;  // bytes of a file; larger ones are left out
 
 // Whether CUDA's own headers lie in one of the folders above.
 bool of_toolkit(const std::filesystem::path& path) {

@@ -28,7 +28,7 @@ class Sources {
 // A kernel's PTX, behind it that of the functions which it calls.
 struct PtxListing {
   json::Value lines = json::Value::array();
-  std::map<std::uint32_t, int> index;  // of a line of the module's text: its place in `lines`
+  std::map<std::uint32_t, int> index;  // by line of the module's text: its place in `lines`
   int at(std::uint32_t ptx_line) const {
     const auto found = index.find(ptx_line);
     return found == index.end() ? -1 : found->second;

@@ -110,9 +110,9 @@ Json events_of(const std::string& timeline) {
 struct Look::Shown {
   Key key;
   std::uint64_t first = 0, count = 1;
-  std::string head;  // of the object: what is never thinned out, without its last brace
+  std::string head;  // the object's part that is never thinned out, without its last brace
   std::string sass;  // "sass" and what goes with it, two members
-  double us = 0;     // predicted, else the largest limit: what is worth most is kept longest
+  double us = 0;     // predicted, else the largest limit: long launches are kept longest
   std::shared_ptr<const BlockAccesses> accesses;
   std::vector<int> ptx_of;  // by instruction of accesses: index into the PTX listing
   Warps warps;

@@ -18,7 +18,7 @@ namespace vgpu::look {
 
 inline constexpr std::size_t kLaunches = 24;  // different ones that are shown
 inline constexpr std::size_t kAccesses = 3000, kPieces = 40000,
-                             kEvents = 2000;  // of a launch at most
+                             kEvents = 2000;  // at most, in a launch
 inline constexpr std::size_t kPageBytes = 5'000'000;
 
 // What is known of a launch when it is over.
@@ -33,7 +33,7 @@ struct Launched {
 // What is known when the program ends.
 struct Ending {
   std::string timeline;               // as VGPU_TIMELINE writes it; "" when there is none
-  std::vector<std::string> findings;  // of all launches
+  std::vector<std::string> findings;  // from all launches
 };
 
 class Look {

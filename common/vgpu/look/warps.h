@@ -32,8 +32,8 @@ class Warps {
       return phase == o.phase && reason == o.reason && ptx == o.ptx;
     }
   };
-  using Lane = std::vector<Piece>;      // of a warp
-  static int rank(const Piece& piece);  // which of a window is shown: 0 waits
+  using Lane = std::vector<Piece>;      // one warp's pieces
+  static int rank(const Piece& piece);  // decides which piece a window shows; 0 waits
   static Lane coarser(const Lane& lane, std::uint64_t resolution);
 
   std::uint64_t block_ = 0, clocks_ = 0;

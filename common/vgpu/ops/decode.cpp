@@ -295,7 +295,7 @@ void Decoder::decode_statement() {
   instr.form = static_cast<std::uint16_t>(form - forms().data());
   const std::string_view opcode = form->opcode;
   apply_mods(instr, opcode, mods);
-  // Of the first operand; the others have their own.
+  // The first operand's state space; the others have their own.
   if (opcode == "cp") {
     instr.space = mods.has("bulk_group") || mods.has("prefetch") ? Space::global : Space::shared;
     instr.from_shared = mods.has("shared::cluster") && mods.has("shared::cta");

@@ -75,7 +75,7 @@ void Decoder::warpgroup_product(Instr& instr) {
   }
 }
 
-// Of a sparse product: the register with the metadata, and which threads of four have it. (Bit 4 of
+// Reads a sparse product's register with the metadata, and which threads of four have it. (Bit 4 of
 // `constant`; bit 5 says that A is in registers.)
 void Decoder::selection(Instr& instr) {
   const auto& given = statement_->operands;

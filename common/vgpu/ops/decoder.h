@@ -58,7 +58,7 @@ class Decoder {
   Slot constant(std::uint64_t value, int bits);
 
   // ---- operands ------------------------------------------------------------------------------
-  struct Address {  // of a name
+  struct Address {  // what a name stands for
     Space space;
     std::uint64_t value;          // in its own state space
     bool dynamic_shared = false;  // known only at the launch
@@ -81,8 +81,8 @@ class Decoder {
 
   // The source of an asynchronous copy, in the other of its two spaces.
   void second_memory_operand(Instr& instr, const Operand& o);
-  // The object that an asynchronous operation reports to: in shared memory, with an address like that
-  // of the data.
+  // The object that an asynchronous operation reports to, in shared memory. Its address has the
+  // same form as the data's.
   void third_memory_operand(Instr& instr, const Operand& o);
 
   // The map and the coordinates in "[map, {c, w, h}]": the map's address, which is a generic one, stands
@@ -95,7 +95,7 @@ class Decoder {
   void all_vectors(Instr& instr);
 
   void warpgroup_product(Instr& instr);  // decode_warpgroup.cpp
-  void selection(Instr& instr);          // of a sparse one
+  void selection(Instr& instr);          // for a sparse one
 
   // ---- statements ----------------------------------------------------------------------------
   void stamp(Instr& instr) const;
@@ -126,7 +126,7 @@ class Decoder {
   Slot constant_of_width(const Operand& o, Type type, int bits);
 
   void move(Instr& instr);
-  // Of a mov that takes a word apart, or puts one together: whether its parts fit.
+  // Checks that the parts fit in a mov that takes a word apart or puts one together.
   void packed_parts(const Instr& instr, const Operand& d, const Operand& a) const;
 
   std::uint32_t label(std::string_view name) const;

@@ -35,7 +35,7 @@ inline MatrixDescriptor decode_descriptor(std::uint64_t bits) {
 inline void core_matrix_lines(const MatrixDescriptor& d, bool mn_major, std::uint32_t tile,
                               std::uint32_t deep, std::uint32_t* at) {
   constexpr std::uint32_t kWindow = 1u << 18, kPiece = 16;
-  const std::uint32_t pieces = d.row / kPiece;  // of a line: a power of two
+  const std::uint32_t pieces = d.row / kPiece;  // pieces of a line: a power of two
   std::uint32_t first = d.start;
   if (!d.swizzled())
     first += tile * d.stride + deep * d.leading;

@@ -187,7 +187,7 @@ Kin kin_of(std::string_view word) {
   for (std::string_view name : {"const", "global", "local", "param", "shared"})
     if (space == name) return Kin::space;
   if (word == "row" || word == "col") return Kin::layout;
-  if (word == "and" || word == "popc") return Kin::bits;  // of wgmma; others have one of them
+  if (word == "and" || word == "popc") return Kin::bits;  // wgmma has both, others one
   return word.starts_with("L2::evict_") ? Kin::eviction : Kin::none;
 }
 

@@ -21,7 +21,7 @@ constexpr int64_t kMostBytes = (1 << 20) - 1;  // told and not landed, or the ot
 
 struct Object {
   uint32_t pending = 0, expected = 0;
-  int64_t bytes = 0;   // of copies: told by expect_tx, taken away as they land
+  int64_t bytes = 0;   // bytes of copies: added by expect_tx, taken away as they land
   uint32_t phase = 0;  // 4 bits: a wait is for this phase or the one before
 
   // pending:20 expected:20 bytes:20 (in units of 4, signed) phase:4

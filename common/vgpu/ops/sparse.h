@@ -15,9 +15,9 @@
 namespace vgpu::tensor {
 
 struct SparseShape {
-  int bits = 16;     // of an element: 8, 16, or 32 (tf32)
+  int bits = 16;     // bits of an element: 8, 16, or 32 (tf32)
   int selector = 0;  // which two threads of four have the metadata; with 8 bits all four do
-  int kept() const { return 256 / bits; }  // elements of a row that are there
+  int kept() const { return 256 / bits; }  // elements of a row that are stored
   int in_chunk() const { return bits == 32 ? 1 : 2; }
 
   // The 4 bits of metadata for chunk `chunk` of row `row` of a warp's 16. `lanes`: a register of the warp.

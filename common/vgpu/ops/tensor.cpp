@@ -50,7 +50,7 @@ struct Operand {
 };
 
 struct TensorOp {
-  TileShape shape;  // of the transposed product, when exchanged
+  TileShape shape;  // the transposed product's, when exchanged
   Operand a, b, c, d;
   bool saturate = false, exchanged = false;
 };
@@ -336,7 +336,7 @@ void fragment_access(Warp& warp, const Instr& instr, uint32_t mask) {
 
 // ---- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------
 
-// Of a matrix, four neighbouring lanes hold one row (transposed: one column), 16 bytes.
+// Four neighbouring lanes hold one row of a matrix (transposed: one column), 16 bytes.
 template <bool kLoad, bool kTransposed>
 void matrix8x8(Warp& warp, const Instr& instr, uint32_t mask) {
   require_whole_warp(warp, instr, mask);

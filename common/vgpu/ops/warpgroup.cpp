@@ -19,8 +19,8 @@ using std::uint32_t, std::uint64_t;
 
 // ---- asking for a product, and its end ------------------------------------------------------
 
-// The pieces of an operand in shared memory that this warp reads; of B, which the four warps share, the
-// first one reads for all. `again`: the end of a reading that was told before.
+// The pieces of an operand in shared memory that this warp reads. The first of the four warps reads
+// B for all of them. `again`: the end of a reading that was told before.
 template <class F>
 void each_operand(Warp& warp, const Instr& instr, uint64_t a, uint64_t b, F f) {
   const WarpgroupOp& op = op_of(instr);
@@ -180,7 +180,7 @@ void compare_with_group(Warp& warp, const Instr& instr, const PendingProduct& pr
 }
 
 void count_work(Worker& worker, const WarpgroupOp& op) {
-  const auto work =  // of a sparse A only what is there is multiplied
+  const auto work =  // only the stored elements of a sparse A are multiplied
       uint64_t{16} * static_cast<uint64_t>(op.n) * static_cast<uint64_t>(op.k / (op.depth() / 2));
   const bool f8 = op.a == Type::e4m3 || op.a == Type::e5m2, f16_sums = op.d == Type::f16;
   WarpgroupType type = f8 ? (f16_sums ? WarpgroupType::f8_sums_f16 : WarpgroupType::f8)
@@ -334,7 +334,7 @@ void wait(Warp& warp, const Instr& instr, uint32_t mask) {
   if (!warp.products) return;
   auto& groups = warp.products->groups;
   const auto stay = static_cast<std::size_t>(instr.constant);
-  uint64_t end = 0;  // of the products to wait for
+  uint64_t end = 0;  // when the products to wait for end
   for (std::size_t i = 0; i + stay < groups.size(); ++i) end = groups[i].end;
   const uint32_t first = first_of_group(warp);
   WarpgroupLog* const log = end ? &warp.block->warpgroups[first / kWarpsOfGroup] : nullptr;

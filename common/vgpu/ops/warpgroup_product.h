@@ -13,9 +13,9 @@ struct WarpgroupOp {
   bool negate = false;  // one of imm-scale-a and imm-scale-b is -1, the other is not
   bool saturate = false;
   bool sparse = false;
-  int selector = 0;                               // of a sparse one
-  int depth() const { return sparse ? 4 : 2; }    // core matrices of B along K; of A there are 2
-  int each() const { return k / (4 * depth()); }  // elements of a register
+  int selector = 0;                                        // for a sparse one
+  int depth() const { return sparse ? 4 : 2; }             // core matrices of B along K; A has 2
+  int each() const { return k / (4 * depth()); }           // elements of a register
   int per_tile() const { return d == Type::f16 ? 2 : 4; }  // registers of 8 columns
 };
 inline const WarpgroupOp& op_of(const Instr& instr) {

@@ -62,7 +62,7 @@ class SectoredCache {
     LineBytes present{};
     std::uint32_t dirty = 0;                         // mask of sectors
     std::uint32_t older = kNobody, newer = kNobody;  // in its set, by last use
-    std::uint32_t next = kNobody;                    // of the same bucket
+    std::uint32_t next = kNobody;                    // in the same bucket
   };
   struct Set {
     std::uint32_t oldest = kNobody, newest = kNobody, used = 0;
@@ -92,7 +92,7 @@ enum class L1Use : std::uint8_t {
 
 // What happened to one line of a request.
 struct LineTraffic {
-  std::uint64_t address = 0;  // of the line's first byte that was asked for
+  std::uint64_t address = 0;  // the line's first byte that was asked for
   CacheCounters counters;
 };
 

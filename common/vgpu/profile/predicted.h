@@ -13,7 +13,7 @@ struct WaitingLine {
   std::string file;  // "" unknown: a line of PTX then
   int line = 0;
   std::uint32_t ptx_line = 0;  // its costliest
-  double share = 0;            // of the clocks of all warps in which they did not issue, 0 to 1
+  double share = 0;            // its part of the clocks in which warps do not issue, 0 to 1
   std::vector<double> stalls;  // clocks by reason, in the order of PredictedTime::stall_names
 };
 // Costliest first. Clocks in which a warp issued are not waiting.

@@ -8,10 +8,10 @@
 namespace vgpu {
 
 struct LineReport {
-  std::string function;  // of the line's first instruction
+  std::string function;  // the function of the line's first instruction
   std::string file;      // "" unknown (compiled without -lineinfo): a line of PTX then
   int line = 0;
-  std::uint32_t ptx_line = 0;  // of its costliest instruction
+  std::uint32_t ptx_line = 0;  // the PTX line of its costliest instruction
   InstrCounters count;
   std::uint64_t machine_instructions = 0;  // 0: unknown
   GlobalCounters global, local;
@@ -19,7 +19,7 @@ struct LineReport {
   SharedCounters shared;
   RemoteCounters remote;
   CacheCounters cache;  // all zero without the cache model
-  double share = 0;     // of the cost on the largest limit, 0 to 1
+  double share = 0;     // its part of the cost on the largest limit, 0 to 1
 };
 
 // Instructions without a source line are reported one by one. Sorted by share, then file and line.

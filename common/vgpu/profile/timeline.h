@@ -35,7 +35,7 @@ namespace vgpu {
 // What the clock takes for things that no device file has, in microseconds. The three of launches are
 // those of the model of kernel times; the others are guessed, from the order of magnitude that profilers show.
 namespace timeline_us {
-inline constexpr double kLaunch = 2.5;  // of the host; a kernel takes as much longer on the device
+inline constexpr double kLaunch = 2.5;  // on the host; a kernel takes as much longer on the device
 inline constexpr double kGraphNode = 1.3;     // the same for a kernel of a graph
 inline constexpr double kCooperative = 1.0;   // more for a cooperative launch
 inline constexpr double kSubmit = 2.5;        // a call that puts a copy or a fill into a stream
@@ -44,7 +44,7 @@ inline constexpr double kObject = 5.0;        // makes or destroys a stream
 inline constexpr double kAllocate = 10.0;     // cudaMalloc, cudaFree
 inline constexpr double kPin = 100.0;         // makes pinned or managed memory, or gives it back
 inline constexpr double kInstantiate = 20.0;  // makes an executable graph
-inline constexpr double kCopyLatency = 1.5;   // of a copy over the link, before its first byte
+inline constexpr double kCopyLatency = 1.5;   // before a copy's first byte on the link
 }  // namespace timeline_us
 
 // Copies from pageable memory up to this many bytes are staged, and the call returns at once.
@@ -62,7 +62,7 @@ double largest_limit_us(const LaunchCounters& counters, const DeviceSpec& device
 class DeviceTimeline {
  public:
   using Lane = std::uint32_t;    // a stream, or a chain of nodes of a graph
-  using Number = std::uint64_t;  // of an operation; later ones have larger numbers
+  using Number = std::uint64_t;  // an operation's; later ones have larger numbers
   using Before = std::vector<std::pair<Lane, Number>>;  // the last one of each lane
 
   enum class Kind : std::uint8_t { hidden, kernel, to_device, to_host, on_device, fill, other };
@@ -73,10 +73,10 @@ class DeviceTimeline {
     std::string name;
     Before before;
     double us = 0;            // when nothing else runs
-    double launch_us = 0;     // of kernels: the part of it before the first instruction
-    std::uint64_t share = 0;  // of kernels: of the device, in parts of kWholeDevice
-    int priority = 0;         // of kernels: the smallest number goes first
-    std::size_t group = 0;    // of a launch of a graph; 0: none
+    double launch_us = 0;     // kernels: the part of it before the first instruction
+    std::uint64_t share = 0;  // kernels: part of the device, in units of 1 / kWholeDevice
+    int priority = 0;         // kernels: the smallest number goes first
+    std::size_t group = 0;    // the launch of a graph; 0: none
     json::Value args = json::Value::object();
   };
   static constexpr std::uint64_t kWholeDevice = 1ull << 32;
@@ -126,7 +126,7 @@ class DeviceTimeline {
     std::vector<Number> waiting;  // operations that wait for it
     Ns submitted = 0, begin = 0, end = 0;
     Ns call = -1;                                        // when the call began that submitted it
-    std::vector<std::pair<std::uint64_t, bool>> arrows;  // that leave it (true) or end at it
+    std::vector<std::pair<std::uint64_t, bool>> arrows;  // arrows that leave it (true) or end at it
   };
   struct Slice {
     std::uint64_t process, thread;
@@ -180,7 +180,7 @@ class DeviceTimeline {
   json::Value about() const;
 
   DeviceSpec spec_;
-  Ns host_ = 0, now_ = 0;  // of the host and of the device, which is never ahead
+  Ns host_ = 0, now_ = 0;  // the host's time and the device's, which is never ahead
   int calls_ = 0;          // under way, one in another
   std::string call_name_;
   Ns call_begin_ = 0;
@@ -190,7 +190,7 @@ class DeviceTimeline {
   std::array<std::set<std::pair<Ns, Number>>, 2> copies_;  // wait for their engine
   std::array<bool, 2> engine_busy_{};
   std::set<std::pair<Ns, Number>> running_;  // by their end
-  std::uint64_t used_ = 0;                   // of kWholeDevice
+  std::uint64_t used_ = 0;                   // out of kWholeDevice
   std::size_t running_kernels_ = 0;
   std::map<std::string, std::uint64_t> kernels_by_duration_;  // submitted: "limit", "predicted"
 
@@ -205,7 +205,7 @@ class DeviceTimeline {
 
   std::map<WarpKey, std::vector<Activity>> warps_;
   std::size_t activities_ = 0;
-  std::map<Number, std::pair<Ns, std::string>> first_clock_;  // of kernels: when, and their name
+  std::map<Number, std::pair<Ns, std::string>> first_clock_;  // kernel: its first clock, its name
 };
 
 }  // namespace vgpu

@@ -32,7 +32,7 @@ struct Operand {
   std::uint32_t reg = 0;
   std::int64_t value = 0;
   std::string_view name;
-  std::string_view selector;  // of a register in a video instruction: "h10", "b2"
+  std::string_view selector;  // in a video instruction, behind a register: "h10", "b2"
   std::vector<Operand> parts;
 };
 
@@ -82,7 +82,7 @@ struct ParsedModule {
 };
 std::unique_ptr<ParsedModule> parse_ptx(std::string text, Bodies bodies = Bodies::now);
 
-// Reads the body of a kernel that was left for later; of any other function it does nothing. Throws
+// Reads the body of a kernel that was left for later; does nothing for any other function. Throws
 // PtxError with the line, each time that it is called.
 void parse_body(ParsedModule& parsed, const std::string& function);
 

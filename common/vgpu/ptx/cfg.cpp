@@ -241,8 +241,8 @@ std::vector<Instr> insert_joins(std::vector<Instr> code,
   }
   for (std::uint32_t i = 0; i < n; ++i)
     if (code[i].flow == Flow::call) join_before[i + 1] = true;
-  std::vector<std::uint32_t> place(n +
-                                   1);  // of the join when there is one, else of the instruction
+  // The new index of each instruction, or of the join in front of it if there is one.
+  std::vector<std::uint32_t> place(n + 1);
   std::uint32_t next = 0;
   for (std::uint32_t i = 0; i <= n; ++i) {
     place[i] = next;

@@ -66,7 +66,7 @@ std::string name_in(std::string_view parameter) {
 std::vector<std::string> parameter_names(std::string_view source, int line,
                                          std::string_view kernel) {
   const std::string text = without_comments(source);
-  std::size_t end = text.npos;  // of the line
+  std::size_t end = text.npos;  // where the line ends
   for (int i = 0; i < line; ++i)
     if ((end = text.find('\n', end + 1)) == text.npos) break;
   std::size_t open = text.npos;
@@ -101,7 +101,7 @@ std::vector<std::string> parameter_names(std::string_view source, int line,
 std::vector<std::string> parameter_names(const Function& entry) {
   std::string_view name = entry.display;
   int depth = 0;
-  // Of "ns::scale<3, ns::T>" the word in front of the template's arguments.
+  // The word in front of the template's arguments: "scale" in "ns::scale<3, ns::T>".
   for (std::size_t i = name.size(); i-- > 0;) {
     if (name[i] == '>') ++depth;
     if (name[i] == '<' && --depth == 0) {

@@ -116,7 +116,7 @@ void Parser::function(bool entry, bool local) {
     expect(';');
   }
   auto& slot = module_.functions[fn->name];
-  // Of definitions in several files (templates, inline functions) the first one counts.
+  // Where several files define it (templates, inline functions), the first definition counts.
   const bool again = slot && file_number_ > 1 && out_.bodies[fn->name].has_body;
   if (!slot || (body.has_body && !again)) {
     const std::string key = fn->name;

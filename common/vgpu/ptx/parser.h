@@ -21,7 +21,7 @@ using ast::Statement;
 
 // Guards against text that is made to hurt; real modules stay far below.
 inline constexpr std::uint64_t kMaxVariableBytes = 1ull << 40;
-inline constexpr std::uint32_t kMaxRegisters = 1u << 22;  // of all functions together
+inline constexpr std::uint32_t kMaxRegisters = 1u << 22;  // in all functions together
 inline constexpr int kMaxNesting = 64;
 
 inline bool starts_name(char c) {
@@ -99,7 +99,7 @@ class Parser {
     std::string_view name;
     Type type = Type::none;
     std::uint64_t elements = 1, element_bytes = 0;
-    std::uint32_t align = 1, vector = 1;  // of a vector type: its parts
+    std::uint32_t align = 1, vector = 1;  // vector: how many parts a vector type has
     bool unsized = false, managed = false;
     std::uint64_t bytes() const { return elements * element_bytes; }
   };
@@ -108,7 +108,7 @@ class Parser {
   // name [dims]; a list of them shares what stands before
   void declarator(Declaration& d, bool named = true);
 
-  // Of a function's body, `fn`, only its scope sees the name.
+  // Only the scope sees the name of a variable in the body of a function, `fn`.
   void module_variable(bool external, bool local, const Function* fn = nullptr);
   // A name that the module does not have yet, for a variable of a function's body.
   std::string own_name(const Function& fn, std::string_view n);
@@ -130,7 +130,7 @@ class Parser {
 
   struct Scope {
     struct Named {
-      std::uint32_t first, width;  // of a vector register: as many registers
+      std::uint32_t first, width;  // width: registers of a vector register
     };
     std::unordered_map<std::string_view, Named> registers;
     struct Range {
@@ -209,18 +209,18 @@ class Parser {
   std::uint32_t line_ = 1;
   std::map<int, std::string> files_;
   std::vector<RawLocation> raw_locations_;
-  std::map<Position, std::size_t> latest_;  // of the function that is read: in raw_locations_
-  std::size_t free_location_ = 0, end_of_free_locations_ = 0;  // room that a body has
+  std::map<Position, std::size_t> latest_;  // in raw_locations_, for the function that is read
+  std::size_t free_location_ = 0, end_of_free_locations_ = 0;  // room for a body's locations
   int file_number_ = 0;
   struct Owner {
     int file;
     bool local;
   };
-  std::map<std::string, Owner, std::less<>> owners_;      // of names of the module
-  std::map<std::string_view, std::string_view> renames_;  // of the file that is read
+  std::map<std::string, Owner, std::less<>> owners_;      // by names of the module
+  std::map<std::string_view, std::string_view> renames_;  // in the file that is read
   std::vector<Scope> scopes_;
   Body* body_ = nullptr;
-  std::vector<Registers> result_registers_, param_registers_;  // of the function's parameters
+  std::vector<Registers> result_registers_, param_registers_;  // for the function's parameters
   std::vector<Statement> result_stores_;                       // what a `ret` does for them
   std::uint32_t location_ = 0;
   std::uint32_t declared_registers_ = 0;  // in all functions

@@ -101,7 +101,7 @@ struct alignas(64) Instr {
   Flow flow = Flow::plain;
   bool guard_not = false;
   std::uint8_t address_bits = 64;
-  std::uint8_t elements = 1;  // of a vector load or store
+  std::uint8_t elements = 1;  // elements of a vector load or store
   Space space = Space::generic;
   Type type = Type::none;    // the last type modifier that names the source or only type
   bool frame_local = false;  // the address is that of a .local variable of this frame
@@ -121,8 +121,8 @@ struct alignas(64) Instr {
   bool cluster = false;                              // space is .shared::cluster
   bool non_coherent = false;                         // ld.global.nc
   bool counter = false;                              // atom.add, .inc, .dec of an integer
-  std::uint8_t rank = 0;     // of a tensor copy: the dimensions of its tensor
-  bool from_shared = false;  // of a copy to shared memory: its source is in shared memory, too
+  std::uint8_t rank = 0;     // how many dimensions a tensor copy's tensor has
+  bool from_shared = false;  // a copy to shared memory whose source is in shared memory, too
   std::uint8_t order = 0;    // bits of Order: what the memory model is told, for those who check it
   std::uint8_t d_bits = 0;   // width of the destination register (ld, cvt, atom; 16 for 8-bit)
   std::uint8_t a_bits = 0;   // width of the first source register (st, cvt, atom)
@@ -132,7 +132,7 @@ struct alignas(64) Instr {
   std::uint16_t list_count = 0;
   std::uint16_t list_results = 0;       // the first so many of `list` are written, others read
   const std::uint32_t* list = nullptr;  // Slot bits of a vector operand or fragment, in order
-  Slot address2;                        // of a second memory operand (asynchronous copies)
+  Slot address2;                        // a second memory operand's (asynchronous copies)
   std::int64_t imm2 = 0;                // its offset
   std::int64_t constant = 0;            // an integer operand that must be an immediate
   const void* data = nullptr;           // the handler's own tables, kept as long as the process
@@ -174,7 +174,7 @@ struct NamedVariable {
 
 struct RegisterPlace {
   Slot slot;
-  std::uint8_t bits = 0;  // of a lane, as stored: 1 (a predicate), 16, 32, 64 or 128
+  std::uint8_t bits = 0;  // bits per lane, as stored: 1 (a predicate), 16, 32, 64 or 128
 };
 
 struct CallSite {
@@ -189,10 +189,10 @@ struct Function {
   std::string name;     // mangled
   std::string display;  // demangled, without the parameter list
   bool entry = false;
-  std::vector<Param> params;             // of an entry: the layout of the kernel's arguments
+  std::vector<Param> params;             // the layout of an entry's arguments
   std::vector<std::string> param_names;  // as its source has them; empty when that is not known
   std::uint32_t param_bytes = 0;
-  std::vector<Param> results;  // of a .func
+  std::vector<Param> results;  // a .func's results
   std::vector<Instr> code;
   std::vector<RegisterPlace> registers;            // those of the source that code names
   std::vector<std::byte> constants;                // immediates, already spread over 32 lanes
@@ -200,11 +200,11 @@ struct Function {
   std::vector<CallSite> calls;
   std::vector<std::unique_ptr<std::uint32_t[]>> lists;
   std::uint32_t memory_sites = 0;     // memory instructions in code
-  std::uint32_t register_bytes = 0;   // of one frame, all 32 lanes
+  std::uint32_t register_bytes = 0;   // registers of one frame, all 32 lanes
   std::uint32_t call_area_bytes = 0;  // .param variables of a frame, for one lane
   std::uint32_t local_bytes = 0;      // .local variables, for one lane
   std::uint32_t shared_bytes = 0;     // static shared memory (of the kernel and what it calls)
-  std::vector<SharedVariable> shared_variables;  // of these bytes, for messages
+  std::vector<SharedVariable> shared_variables;  // what lies in these bytes, for messages
   std::vector<NamedVariable> named;
   std::uint32_t dynamic_shared_align = 16;
   bool uses_reserved_shared = false;              // %reserved_smem_offset_<>
@@ -240,7 +240,7 @@ struct Global {
   bool external = false;
   bool managed = false;            // .attribute(.managed): the host has it at the same address
   std::uint64_t address = 0;       // device address (global), offset in the bank (constant, shared)
-  std::uint64_t host_address = 0;  // of a constant: what cudaGetSymbolAddress gives
+  std::uint64_t host_address = 0;  // what cudaGetSymbolAddress gives for a constant
 };
 
 // When the bodies of a module's kernels are read. A program has many kernels and runs a few; what its
@@ -255,7 +255,7 @@ struct Module {
   std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
   std::map<std::string, std::unique_ptr<Global>, std::less<>> globals;
   std::map<std::string, std::string, std::less<>> aliases;  // .alias name, function
-  std::vector<std::string_view> lines;                      // of text, for messages
+  std::vector<std::string_view> lines;                      // the lines of text, for messages
   const Function* find(std::string_view name) const;
 };
 

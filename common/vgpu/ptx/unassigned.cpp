@@ -26,7 +26,7 @@ class Analysis {
   }
 
  private:
-  struct Piece {  // of code, without a jump into it or out of its middle
+  struct Piece {  // a piece of code without a jump into it or out of its middle
     std::uint32_t first = 0, last = 0;
     std::vector<std::uint32_t> next;
     Set read, assigned;  // read before any assignment here; assigned by all lanes
@@ -143,7 +143,7 @@ class Analysis {
   }
 
   const Function& f_;
-  std::map<std::uint32_t, std::uint32_t> number_;  // of a register, by Slot::bits
+  std::map<std::uint32_t, std::uint32_t> number_;  // the number of a register, by Slot::bits
   std::vector<Piece> blocks_;
 };
 

@@ -9,7 +9,7 @@ namespace vgpu {
 
 struct Unassigned {
   Slot slot;
-  std::uint8_t bits = 0;     // of a lane, as stored: 1 (a predicate), 16, 32, 64 or 128
+  std::uint8_t bits = 0;     // bits per lane, as stored: 1 (a predicate), 16, 32, 64 or 128
   std::uint32_t reader = 0;  // index of the first instruction that reads it
 };
 

@@ -35,7 +35,7 @@ Capture* capture_of(const Stream& stream);
 // For calls that may not be made while somebody captures. Each returns success, or the error and
 // leaves the captures concerned invalid.
 Status refuse_unsafe(Runtime& runtime);           // cudaMalloc and so on
-Status refuse_while_capturing(Runtime& runtime);  // of the whole device
+Status refuse_while_capturing(Runtime& runtime);  // anywhere on the device
 Status refuse_captured(const Stream& stream);     // this stream
 Status refuse_captured(const Event& event);
 // The legacy default stream would wait for a blocking stream that captures.

@@ -87,9 +87,9 @@ struct Exec {
     std::size_t chain;
   };
   std::vector<Step> steps;
-  std::vector<Timeline> timelines;  // of the chains, while the order of operations is kept
+  std::vector<Timeline> timelines;  // one per chain, while the order of operations is kept
   std::uint32_t number = 0;         // on the timeline of the program
-  Clock clock;                      // of its last launch: launches of one exec do not overlap
+  Clock clock;                      // its last launch's: launches of one exec do not overlap
 
   // Takes a copy of `source`. An error with the node that is to blame.
   Status make(const Graph& source, const Node** culprit);

@@ -186,7 +186,7 @@ void count_machine_instructions(LaunchCounters& counters) {
     if (line == by_line.end()) continue;
     instr.machine_instructions = static_cast<std::uint64_t>(
         std::llround(line->second * predicted.machine_instructions / simulated));
-    by_line.erase(line);  // of several statements on a line the first
+    by_line.erase(line);  // the first of several statements on a line gets it
   }
 }
 

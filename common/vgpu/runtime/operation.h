@@ -30,14 +30,14 @@ enum CopyKind : int { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice
 struct CopyEnd {
   void* pointer = nullptr;
   std::size_t pitch = 0;                // bytes from row to row
-  std::size_t row_bytes = 0, rows = 0;  // of a slice, as the program said
+  std::size_t row_bytes = 0, rows = 0;  // a slice's size, as the program gave it
   std::size_t x = 0, y = 0, z = 0;      // bytes, rows, slices
   void* array = nullptr;                // a texture's array, which is refused
   std::byte* bytes = nullptr;           // where a symbol's bytes are, when it is one
 };
 struct CopyOp {
   CopyEnd dst, src;
-  std::size_t width = 0, height = 0, depth = 0;  // of the box; width in bytes
+  std::size_t width = 0, height = 0, depth = 0;  // the box's size; width in bytes
   int kind = kHostToHost;
 };
 struct FillOp {

@@ -64,7 +64,7 @@ struct Library {
   bool tried = false;
   Status load_error = Status::success;
   std::shared_ptr<LoadedModule> module;  // shared by libraries of the same bytes, see modules.cpp
-  std::map<std::string, CubinKernel, std::less<>> cubin;  // of the image that fits the device
+  std::map<std::string, CubinKernel, std::less<>> cubin;  // in the image that fits the device
   std::string own_code;  // that image, if it is for the very device; else ""
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
 };
@@ -86,7 +86,7 @@ struct UserObject;
 struct Stream {
   explicit Stream(unsigned long long number) : id(number) {}
   unsigned long long id;                       // 1 and 2: the default streams
-  static constexpr unsigned kNonBlocking = 1;  // of the flags; NVIDIA's interfaces number it so
+  static constexpr unsigned kNonBlocking = 1;  // a bit of `flags`; NVIDIA's interfaces number it so
   unsigned flags = 0;
   int priority = 0;
   std::map<int, Hint> hints;  // by number of the attribute
@@ -109,7 +109,7 @@ struct Stream {
 };
 
 struct Event {
-  unsigned flags = 0;  // of the face
+  unsigned flags = 0;  // as NVIDIA's interface numbers them
   bool recorded = false;
   std::chrono::steady_clock::time_point time;
   std::shared_ptr<Capture> capture;  // last recorded in it, after `tips`
@@ -167,7 +167,7 @@ class Runtime {
   // Graphs.
   std::map<const void*, std::shared_ptr<Graph>> graphs;  // by handle
   std::map<const void*, std::shared_ptr<Exec>> execs;
-  std::set<std::shared_ptr<Capture>> captures;  // that have not ended
+  std::set<std::shared_ptr<Capture>> captures;  // captures that have not ended
   std::set<UserObject*> user_objects;
   std::map<std::uint64_t, std::uint64_t> graph_memory;  // live allocations of graphs: bytes by base
   std::uint64_t graph_memory_used = 0, graph_memory_high = 0;
@@ -199,12 +199,12 @@ class Runtime {
   // Host memory known to the device: flags by address.
   std::map<std::uint64_t, unsigned> host_allocations, host_registrations;
   std::map<int, std::size_t> limits;  // cudaDeviceSetLimit
-  unsigned device_flags = 0;          // of the face
+  unsigned device_flags = 0;          // as NVIDIA's interface numbers them
 
   // Launches.
   bool count = true;
   std::optional<LaunchCounters> last_launch;
-  std::unique_ptr<ReportNumbers> last_numbers;  // of last_launch, once somebody has asked
+  std::unique_ptr<ReportNumbers> last_numbers;  // last_launch's, once somebody has asked
   std::vector<std::string> findings;
   bool launch_failed = false;               // some launch had a fault
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json

@@ -20,7 +20,7 @@ class TimeTable {
     std::string kernel;
     std::uint64_t launches = 0, unknown = 0;  // unknown: those without a predicted time
     double us = 0;
-    std::string why;             // of the first without one
+    std::string why;             // why the first launch without one has none
     std::vector<double> stalls;  // weighted with the time
     std::vector<std::string> names;
   };

@@ -11,7 +11,7 @@ const std::string kArrays =
     ".extern .shared .align 16 .b8 dynamic[];\n"
     ".const .align 4 .b8 taps[20];\n.const .align 4 .b8 gains[20];\n";
 
-// Of a block of 64 threads; %r9 is four times the thread's number.
+// Findings in a block of 64 threads; %r9 is four times the thread's number.
 Texts bounds(const std::string& body) {
   return Checked({.threads = 1, .check_bounds = true})
       .run(

@@ -26,7 +26,7 @@ namespace {
 
 using namespace vgpu_tests;
 
-constexpr int kThreads = 64, kBlocks = 4;  // of a cluster
+constexpr int kThreads = 64, kBlocks = 4;  // threads per block, blocks per cluster
 
 // Bins spread over the blocks of a cluster. Without the barrier a block counts what others have not
 // added yet.

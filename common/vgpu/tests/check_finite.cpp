@@ -8,7 +8,7 @@ namespace {
 
 MachineOptions finite_only() { return {.threads = 1, .check_finite = true}; }
 
-// Of a block of one warp.
+// Findings in a block of one warp.
 Texts numbers_of(const std::string& body) { return Checked(finite_only()).run(body, {32, 1, 1}); }
 
 const std::string kIsStored =

@@ -157,7 +157,7 @@ TEST_CASE("init: what was read and decides something is a finding, at the read")
 }
 
 TEST_CASE("init: bit by bit, as masks and shifts take them") {
-  // Of each word the first byte was written.
+  // The first byte of each word was written.
   const std::string store = "st.global.u32 [%mine], %r9;\n";
   for (const std::string body :
        {"and.b32 %r2, %r1, 255; add.u32 %r9, %r2, 1;\n",
@@ -173,7 +173,7 @@ TEST_CASE("init: bit by bit, as masks and shifts take them") {
 }
 
 TEST_CASE("init: packed halves are two values") {
-  // Of each word the first two bytes were written.
+  // The first two bytes of each word were written.
   for (const std::string body :
        {"fma.rn.f16x2 %r2, %r1, %r1, %r1;\n", "add.f16x2 %r2, %r1, %r1;\n",
         "mov.b32 {%h1, %h2}, %r1; cvt.f32.f16 %f1, %h1; cvt.f32.f16 %f2, %h2; "
@@ -213,7 +213,7 @@ TEST_CASE("init: padding is copied without a finding, and not used without one")
 }
 
 TEST_CASE("init: what is computed from such bytes is no padding, even stored as a byte") {
-  // Of each word no byte was written; as a blur stores the mean of pixels.
+  // No byte of any word was written; as a blur stores the mean of pixels.
   const std::string byte = "st.global.u8 [%mine], ";
   for (const std::string& body : Texts{
            "add.u32 %r2, %r1, 1;\n" + byte + "%r2;\n",

@@ -463,7 +463,7 @@ ASKED:
               "(0,0,0), and the end of that block before it waited for the copy, in k"});
   check_silent(ask + wait);
   check_silent(ask + "@!%p1 bra END;\n" + wait + "END:\n");  // one thread's wait is enough
-  // Of two copies on one barrier, and of a ring of which a tile too many was asked for.
+  // Two copies on one barrier, and a ring with one tile too many on its way.
   const std::string more =
       "@!%p1 bra LAST;\nmbarrier.arrive.expect_tx.shared.b64 %rd9, [%r1+1024], 512;\n"
       "#20: cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+256], [%in], "

@@ -104,8 +104,8 @@ TEST_CASE("counters: wavefronts of shared memory") {
   same(shared_of("ld.shared.u32 %r1, [%r9]", 4, 0), 1, 1, 1, 128);     // each lane its bank
   same(shared_of("ld.shared.u32 %r1, [%r9]", 0, 8), 1, 1, 1, 128);     // broadcast
   same(shared_of("ld.shared.u32 %r1, [%r9]", 8, 0), 1, 2, 1, 128);     // two words a bank
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 128, 0), 1, 32, 1, 128);  // a column of a 32-wide tile
-  same(shared_of("ld.shared.u32 %r1, [%r9]", 132, 0), 1, 1, 1, 128);   // of a 33-wide one
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 128, 0), 1, 32, 1, 128);  // a column in a 32-wide tile
+  same(shared_of("ld.shared.u32 %r1, [%r9]", 132, 0), 1, 1, 1, 128);   // in a 33-wide tile
   same(shared_of("st.shared.u8 [%r9], %r1", 1, 0), 1, 1, 1, 32);       // four lanes a word
   same(shared_of("ld.shared.u64 %rd1, [%r9]", 8, 0), 1, 2, 2, 256);    // two half-warps
   same(shared_of("ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r9]", 16, 0), 1, 4, 4, 512);

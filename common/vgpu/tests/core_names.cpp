@@ -75,7 +75,7 @@ __global__ void rescale(int a, int b) {})x";
   CHECK(parameter_names(source, 9, "none") == Names{""});
   CHECK(parameter_names(source, 10, "rescale") == Names{"a", "b"});
   CHECK(parameter_names(source, 1000, "rescale") == Names{"a", "b"});
-  CHECK(parameter_names(source, 10, "scale") == Names{"", ""});  // of the call in line 9
+  CHECK(parameter_names(source, 10, "scale") == Names{"", ""});  // two arguments in line 9
   CHECK(parameter_names(source, 10, "scal").empty());
   CHECK(parameter_names(source, 8, "rescale").empty());
   CHECK(parameter_names("void k(const int*, float", 1, "k").empty());

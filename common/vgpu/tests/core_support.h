@@ -126,7 +126,7 @@ class Gpu {
   std::string printed;
   LaunchOutcome outcome;
   bool cooperative = false;
-  Dim3 cluster;  // of launches, in blocks
+  Dim3 cluster;  // blocks per cluster in launches
   int resident = 1;
   LoadedModule& module() { return *module_; }
 

@@ -23,7 +23,7 @@ struct Tensor {
   std::vector<std::uint64_t> sizes, strides;  // strides from dimension 1 on
   std::vector<std::uint32_t> box, steps;
   int swizzle = 0, fill = 0, interleave = 0, promotion = 0;
-  std::vector<int> lower, upper;  // of im2col
+  std::vector<int> lower, upper;  // for im2col
   std::uint32_t channels = 0, pixels = 0;
   std::size_t rank() const { return sizes.size(); }
   std::size_t size_of_element() const {
@@ -433,7 +433,7 @@ T combined_values(const std::string& op, T old, T value) {
   if (op == "inc") return old >= value ? T{0} : static_cast<T>(old + 1);
   return old == 0 || old > value ? value : static_cast<T>(old - 1);
 }
-// The bits of `old` and `value`, combined; of small whole numbers where they are floats.
+// The bits of `old` and `value`, combined. Floats are small whole numbers.
 std::uint64_t combined_bits(TensorType type, const std::string& op, std::uint64_t old,
                             std::uint64_t value) {
   const auto in = [&]<class T>(T) {

@@ -380,8 +380,8 @@ TEST_CASE("tensor: how many bytes were under way at once is that of one block, a
   const std::string next = "add.u32 %r1, %r1, 128;\n";
   const std::string again =
       "again: mbarrier.try_wait.parity.shared.b64 %p1, [%r2], 1; @!%p1 bra again;\n";
-  // Of three boxes of 64 bytes two are asked for, and waited for, before the third; or one before two;
-  // or all three before the wait. Four blocks do the same.
+  // Three boxes of 64 bytes: two are asked for, and waited for, before the third; or one before
+  // two; or all three before the wait. Four blocks do the same.
   const std::pair<std::string, std::uint64_t> programs[] = {
       {expect + "128;\n" + kLoad + next + kLoad + kWait + next + expect + "64;\n" + kLoad + again,
        128},

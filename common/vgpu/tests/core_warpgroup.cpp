@@ -58,7 +58,7 @@ std::vector<float> values(const std::string& body, std::uint64_t seed = 0) {
   REQUIRE(outcome.fault.message == "");
   return out.values();
 }
-// Of values [128 i, 128 i + 128), which must be equal.
+// The value of elements [128 i, 128 i + 128), which must be equal.
 float value(const std::vector<float>& all, std::size_t i) {
   for (std::size_t k = 0; k < 128; ++k) CHECK(all[128 * i + k] == all[128 * i]);
   return all[128 * i];
@@ -207,7 +207,7 @@ TEST_CASE("wgmma: multiply-adds and what is read of shared memory are counted") 
                  {out.address(), 0}, {256, 1, 1}, {3, 1, 1});
   REQUIRE(outcome.fault.message == "");
   const LaunchCounters& c = outcome.counters;
-  const std::uint64_t products = 2 * 2 * 3;  // of a warpgroup
+  const std::uint64_t products = 2 * 2 * 3;  // per warpgroup
   CHECK(c.tensor_multiply_adds_f16 == products * 64 * 8 * 16);
   CHECK(c.tensor_multiply_adds_warpgroup[static_cast<std::size_t>(WarpgroupType::f16)] ==
         c.tensor_multiply_adds_f16);

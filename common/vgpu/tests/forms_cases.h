@@ -64,7 +64,7 @@ struct In {
 struct Want {
   enum Kind { exact, a_nan, within, anything } kind = exact;
   u64 bits = 0;
-  u64 second = 0;                 // of the second destination
+  u64 second = 0;                 // for the second destination
   long double low = 0, high = 0;  // within
   Want(u64 v) : bits(v) {}
   Want(u64 v, u64 q) : bits(v), second(q) {}

@@ -23,7 +23,7 @@ struct Format {
   constexpr u64 infinity() const { return ((u64{1} << exponent_bits) - 1) << mantissa_bits; }
   constexpr u64 largest() const { return has_infinity ? infinity() - 1 : sign_bit() - 2; }
   constexpr u64 smallest_normal() const { return u64{1} << mantissa_bits; }
-  constexpr int lowest_exponent() const { return 1 - bias() - mantissa_bits; }  // of the last bit
+  constexpr int lowest_exponent() const { return 1 - bias() - mantissa_bits; }  // the last bit's
 };
 inline constexpr Format kF16{5, 10}, kBf16{8, 7}, kTf32{8, 10}, kF32{8, 23}, kF64{11, 52};
 inline constexpr Format kE4m3{4, 3, false}, kE5m2{5, 2};

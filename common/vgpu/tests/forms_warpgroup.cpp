@@ -267,7 +267,7 @@ Columns choose_columns(const Product& p, std::mt19937& random) {
   Columns all(kProductRows);
   const int chunk = bits_of(p.a) == 32 ? 2 : 4;
   for (std::vector<int>& row : all) {
-    for (int k = 0; k < p.k(); ++k) {  // of each chunk half of the elements
+    for (int k = 0; k < p.k(); ++k) {  // keeps half of the elements in each chunk
       if (!p.sparse) row.push_back(k);
       const int had = static_cast<int>(row.size()) - k / chunk * chunk / 2,
                 left = chunk - k % chunk;

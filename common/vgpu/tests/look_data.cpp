@@ -17,7 +17,7 @@ constexpr std::size_t kMuch = 50'000'000;
 // Launches whose look is taken.
 struct Looked : Gpu {
   look::Look look{*find_device("h200")};
-  LaunchRequest request;  // of the last launch
+  LaunchRequest request;  // the last launch's
 
   explicit Looked(MachineOptions options = {.threads = 1}) : Gpu(options) {
     machine.look = [this](const Launch& launch) {

@@ -18,7 +18,7 @@ look::Warps one_warp() {
   time::SimulatedBlocks blocks;
   blocks.activities = {{0, 0, 0, 3, Stall::long_scoreboard, Kind::nop, 0},
                        {0, 0, 3, 4, Stall::selected, Kind::global_load, 0},
-                       {1, 0, 3, 9, Stall::selected, Kind::tensor, 0},  // of another block
+                       {1, 0, 3, 9, Stall::selected, Kind::tensor, 0},  // another block's
                        {0, 0, 4, 10, Stall::wait, Kind::nop, 1},
                        {0, 0, 10, 11, Stall::selected, Kind::fp32, 1},
                        {0, 0, 13, 16, Stall::barrier, Kind::nop, 2}};

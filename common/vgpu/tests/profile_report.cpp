@@ -292,7 +292,7 @@ TEST_CASE("limit of distributed shared memory: each byte of a request once, over
   // 66 blocks reach 66 SMs.
   counters.grid[0] = 66;
   CHECK(us(counters, "h200", Pipe::distributed) == about(20));
-  // Of an RTX 5090 nobody knows; without such accesses there is nothing to know.
+  // An RTX 5090's rate is unknown; without such accesses none is needed.
   CHECK(limits(counters, known_device("rtx5090")).of(Pipe::distributed).unknown == "unknown");
   counters.instructions = {};
   CHECK(us(counters, "rtx5090", Pipe::distributed) == 0);
@@ -303,7 +303,7 @@ TEST_CASE("limit of issue: machine instructions, where they are known") {
   InstrReport fma = instruction(OpClass::fp32, "fma.rn.f32 %f1, %f2, %f3, %f4;", 4 * 1980, 7);
   InstrReport move = instruction(OpClass::move, "mov.u32 %r1, %r2;", 4 * 1980, 8);
   counters.instructions = {fma, move};
-  // Of PTX only the fma counts: 4 * 1980 on two SMs of 4 schedulers, half a microsecond.
+  // In PTX only the fma counts: 4 * 1980 on two SMs of 4 schedulers, half a microsecond.
   CHECK(us(counters, "h200", Pipe::issue) == about(0.5));
   CHECK(issue_counts(counters) == "PTX instructions that cannot be folded");
   CHECK(Json::parse(report_json(counters, known_device("h200")))["machine_instructions"] ==

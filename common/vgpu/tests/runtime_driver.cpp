@@ -236,7 +236,7 @@ TEST_CASE("driver: every function that a program may link is there and says its 
       int status = 7;
       if (!function || search(name.c_str(), &same, 11000, 0, &status) != 0 || status != 0) _exit(2);
       if (same != reinterpret_cast<void*>(function)) _exit(3);
-      const int expected = own.count(name) ? 1 : 801;  // of nulls: invalid value
+      const int expected = own.count(name) ? 1 : 801;  // 1: nulls are an invalid value
       for (int turn = 0; turn < 2; ++turn)
         if (function(0, 0, 0, 0, 0, 0, 0, 0) != expected) _exit(4);
     }

@@ -306,7 +306,7 @@ TEST_CASE("launcher: runs what was linked with the shared runtime, refuses the r
   const Result t4 = run("build/vgpu --device t4 --check --profile " + shared);
   CHECK_MESSAGE(t4.code == 0, t4.text);
   CHECK(has(t4, "T4: cudaSuccess 42"));
-  CHECK(has(t4, "sectors"));  // of the profile
+  CHECK(has(t4, "sectors"));  // from the profile
   // An old RPATH to the real runtime does not win. (Seen from here, since -Xlinker cannot quote a space.)
   const std::string with_rpath =
       compile("with_rpath", source,

@@ -19,7 +19,7 @@ struct Sample {
   std::uint64_t lo, hi;
   const char *guard, *text;
 };
-// Of the course's kernels and of others with rarer instructions, for sm_75, 80, 86, 89, 90 and 120.
+// Instructions of many kernels, some with rare ones, for sm_75, 80, 86, 89, 90 and 120.
 constexpr Sample kSamples[] = {
 #include "time_opcodes.inc"
 };

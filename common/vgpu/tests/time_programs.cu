@@ -196,13 +196,13 @@ const std::map<std::string, std::string> kFollowed = {
     {"jumps_back",
      "float s = 0; int i = 0; again: if (i < n) { s += in[i + threadIdx.x]; if (s > 3) { "
      "s -= 2; i += 2; goto again; } ++i; goto again; }"},
-    // Of four bytes that nvcc loads twice, as bytes and as a word for DP2A, ptxas loads a part once.
+    // nvcc loads four bytes twice, as bytes and as a word for DP2A; ptxas loads some only once.
     {"pixel_loaded_twice",
      "struct alignas(4) Pixel { unsigned char r; signed char g; unsigned char b, a; }; "
      "const Pixel* p = (const Pixel*)in + threadIdx.x; float s = (p->r * 77 + p->g * 150 + "
      "p->b * 29) >> 8; for (int i = 1; i < n; ++i) s += (p[i].r * 77 + p[i].g * 150 + "
      "p[i].b * 29) >> 8;"},
-    // Of a vector that nvcc loads as a whole, ptxas loads what is used.
+    // nvcc loads a whole vector; ptxas loads the part that is used.
     {"part_of_a_struct",
      "struct alignas(8) Pair { unsigned char r, g, b, a, x, y, z, w; }; "
      "const Pair* p = (const Pair*)in + threadIdx.x; Pair q = *p; float s = q.r + q.g * 0.5f; "
@@ -1351,7 +1351,7 @@ TEST_CASE("time programs: atomic operations on few addresses take their turns") 
 }
 
 TEST_CASE("time programs: of a sampled launch, the simulated SM's blocks alone count as its own") {
-  // Of 14,208 blocks in eight equal parts, one part's middle is a block of SM 0.
+  // 14,208 blocks in eight equal parts: one part's middle is a block of SM 0.
   const Program made(
       program("KERNEL copy(float* out, const float* in) {\n"
               "  const int i = (blockIdx.x * blockDim.x + threadIdx.x) % (1 << 20);\n"

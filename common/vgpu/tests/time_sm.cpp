@@ -758,7 +758,7 @@ TEST_CASE("sm: bulk copies between the blocks of a cluster") {
   // 12800 bytes from the L2, 64 a clock: 200 clocks.
   const auto alone = clocks(all, p.copy(12800));
   CHECK(alone.second == 12800);
-  // Of a multicast by halves each block asks for one, and the L2 gives it once. Both come together.
+  // In a multicast by halves each block asks for one, and the L2 gives it once. Both come together.
   MemoryEvent half = *p.copy(6400);
   half.blocks = 3, half.from_others = 6400;
   const auto halves = clocks(all, &half);

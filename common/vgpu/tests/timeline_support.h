@@ -197,7 +197,7 @@ inline TimelineFile read_timeline(const std::string& text) {
     file.events.push_back(std::move(event));
   }
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> ends;
-  std::map<std::int64_t, std::string> phases;  // of arrows, by id
+  std::map<std::int64_t, std::string> phases;  // arrows' phases, by id
   std::int64_t last = 0;
   for (const Event& e : file.events) {
     CAPTURE(e.name);

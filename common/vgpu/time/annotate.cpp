@@ -147,7 +147,7 @@ struct Cursor {
 struct Item {
   std::size_t begin = 0, body = 0, end = 0;  // body: its '{', or end
   std::uint32_t body_line = 0;
-  int file = 0;  // of those that were linked to this text
+  int file = 0;  // which of the files that were linked to this text
   enum class Kind { header, function, variable, alias } kind = Kind::header;
   std::vector<std::string> names;
 };

@@ -19,7 +19,7 @@ struct Relocation {
   std::int64_t addend = 0;
 };
 
-// Of the section with this name, with addends (.rela) or without (.rel).
+// The relocations of a section, with addends (.rela) or without (.rel).
 std::vector<Relocation> relocations_of(const Elf& elf, std::string_view name) {
   std::vector<Relocation> all;
   for (const Elf64_Shdr& section : elf.sections()) {

@@ -24,7 +24,7 @@ struct CubinCode {
   std::int32_t registers = 0;
 };
 
-// Code of `kernel`; of nothing else if `alone`, and then without lines.
+// The code of `kernel` and of all other functions; `alone`: only its own, without lines.
 CubinCode read_cubin_code(std::string_view cubin, std::string_view kernel, bool alone,
                           std::string& why);
 

@@ -65,7 +65,7 @@ class Reader {
 };
 
 struct Prologue {
-  unsigned least_bytes = 1;  // of an instruction
+  unsigned least_bytes = 1;  // an instruction's least length
   int line_base = 0;
   unsigned line_range = 1, opcode_base = 1;
   std::array<std::uint8_t, 256> operands{};

@@ -14,7 +14,7 @@ namespace vgpu::time {
 struct LinePiece {
   std::uint64_t line = 0;    // device address / 128
   std::uint8_t sectors = 0;  // bit i: bytes 32 i to 32 i + 31
-  // Of an atomic operation: lanes in this line, and those of them that share their address.
+  // An atomic operation's lanes in this line, and how many of them share an address.
   std::uint8_t lanes = 0, meeting = 0;
 };
 
@@ -23,9 +23,9 @@ struct MemoryEvent {
   std::span<const LinePiece> lines;  // global and local memory, in ascending order
   std::uint16_t wavefronts = 0;      // clocks of the shared-memory pipe
   std::uint16_t words = 0;       // 32-bit words that lanes ask for; in shared memory different ones
-  std::uint16_t lane_bytes = 0;  // that a lane asks for
+  std::uint16_t lane_bytes = 0;  // bytes that a lane asks for
   std::uint16_t remote_lanes = 0;  // lanes that reach the shared memory of another block
-  // Of an atomic operation: the most lanes that share an address; in shared memory also the most
+  // The most lanes of an atomic operation that share an address; in shared memory also the most
   // lanes that want one bank, which are served one after the other.
   std::uint8_t same_address = 0, same_bank = 0;
   std::uint32_t bytes = 0;     // bulk copy: all of it

@@ -31,7 +31,7 @@ struct Played {
 // Sectors that the blocks of one SM ask of the L2, with an L1 in between and the warps taking turns
 // at each memory instruction.
 struct Traffic {
-  double asked = 0, beyond = 0;  // load sectors asked of the L1; of these, the L1's misses
+  double asked = 0, beyond = 0;  // load sectors asked of the L1, and its misses
   double copied = 0;             // by the copy engine into shared memory: none asks the L1
   double stored = 0;  // sectors of stores, of those by the copy engine and its reductions as well
 };

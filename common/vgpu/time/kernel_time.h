@@ -25,8 +25,8 @@ inline constexpr double kMostUneven = 2;
 
 // What is known of the simulated blocks besides, for who wants to see more than a time.
 struct SimulatedBlocks {
-  bool first_alone = false;          // activities of the first block only, not of all resident ones
-  std::vector<Activity> activities;  // of the first resident blocks' warps
+  bool first_alone = false;          // activities are the first block's, not all resident blocks'
+  std::vector<Activity> activities;  // what the first resident blocks' warps do
   // By machine instruction: how often it was issued, and clocks of the warps there by reason.
   std::vector<std::uint64_t> issued;
   std::vector<std::array<float, kStalls>> stalls;

@@ -66,7 +66,7 @@ bool unpack(std::string_view in, CubinCode& code) {
 
 // ---- options ---------------------------------------------------------------------------------------
 
-// Of the options that the program's own ptxas was given, those that change the code. PTX has the rest.
+// The options given to the program's own ptxas that change the code. PTX has the rest.
 std::vector<std::string> code_options(std::string_view options) {
   std::vector<std::string> kept, words;
   for (std::size_t at = 0; at < options.size();) {

@@ -55,7 +55,7 @@ std::string_view kind_name(Kind kind);
 
 struct MachineInstr {
   std::uint32_t address = 0;      // bytes from the function's begin, a multiple of 16
-  std::uint32_t ptx_line = 0;     // of the module's own text, from 1; 0: ptxas names none
+  std::uint32_t ptx_line = 0;     // in the module's own text, from 1; 0: ptxas names none
   std::uint16_t ptx_on_line = 0;  // PTX statements before its own one on the same line
   std::int32_t target = -1;       // branch, call: index of the instruction it goes to; -1 unknown
   std::uint16_t opcode = 0;       // low 12 bits of the instruction
@@ -74,7 +74,7 @@ struct MachineInstr {
   bool more_conditions = false;
   bool if_together = false;  // BRA.CONV: taken when the lanes have not parted
   bool if_parted = false;    // BRA.DIV: when they have
-  // Of a lane's access; of a matrix load, 4 for each matrix; 8 for IMAD.WIDE and .HI.
+  // What a lane accesses; 4 for each matrix of a matrix load; 8 for IMAD.WIDE and .HI.
   std::uint8_t bytes = 4;
   std::uint8_t matrices = 0;  // matrix_load, matrix_store: 1, 2, 4
   std::uint16_t flavour = 0;  // tensor: see Tensor in opcodes.h

@@ -15,7 +15,7 @@ namespace {
 
 enum class Fields : std::uint8_t {
   none,
-  size,          // of a lane's access: bits 9 to 11 of the upper word
+  size,          // size of a lane's access: bits 9 to 11 of the upper word
   copy,          // LDGSTS: the same, elsewhere from sm_100 on
   atomic,        // type of an atomic operation
   atomic_float,  // type of one that adds floating-point numbers

@@ -25,11 +25,11 @@ struct Tensor {
   Sum sum = Sum::f32;
   bool sparse = false;  // A has half of its values; m, n, k are those of the whole product
   bool of_warpgroup() const { return m == 64; }
-  int multiply_adds() const { return (of_warpgroup() ? 16 : m) * n * k; }  // of a warp
+  int multiply_adds() const { return (of_warpgroup() ? 16 : m) * n * k; }  // by one warp
 };
 // The product of a tensor instruction's `flavour`; null for 0, which other instructions have.
 const Tensor* tensor_of(std::uint16_t flavour);
-std::span<const Tensor> all_tensors();  // those of flavour 1, 2, ...
+std::span<const Tensor> all_tensors();  // the products of flavour 1, 2, ...
 
 // Decodes all fields but ptx_line, target, address and name. `sm`: 90 for sm_90.
 MachineInstr decode(Word128 word, int sm);

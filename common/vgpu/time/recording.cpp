@@ -90,7 +90,7 @@ void Recorder::choose_probes(std::uint64_t clusters) {
   }
   for (std::uint64_t k = 0; k < kProbes; ++k) {
     std::uint64_t cluster = (2 * k + 1) * clusters / (2 * kProbes);
-    if (cluster % stride_ == 0 && cluster + 1 < clusters) ++cluster;  // of another SM than 0
+    if (cluster % stride_ == 0 && cluster + 1 < clusters) ++cluster;  // on an SM other than 0
     if (!watches(cluster)) probes_.push_back(cluster);
   }
 }
@@ -152,7 +152,7 @@ void Recorder::block_end(Block& block) {
   running = {};
 }
 
-// Of the SMs that were looked at as a whole the busiest becomes the one that is simulated.
+// The busiest of the SMs that were recorded as a whole becomes the one that is simulated.
 void Recorder::launch_end(Launch&, std::vector<std::string>&) {
   if (!whole_sms_ || recording_->blocks.empty()) return;
   struct Sm {
@@ -418,7 +418,7 @@ void Recorder::access(Warp& warp, const Instr& instr, std::uint32_t mask,
     event->same_bank = lanes_at_bank(offsets, mask, bytes);
   }
   if (places.owner && places.owner != warp.block)
-    event->remote_lanes =  // of a request that reaches several blocks, block by block
+    event->remote_lanes =  // block by block, where a request reaches several
         static_cast<std::uint16_t>(event->remote_lanes + std::popcount(mask));
   if (line->polls) {
     event->offset = offset;

@@ -26,10 +26,10 @@ struct Layout {
     std::uint32_t ordinal =
         0;                   // among all lines with an instruction: index into WarpRecord::issued
     std::uint32_t slot = 0;  // among the branches, or among the lines with events
-    std::string_view name;   // "ld.global.u32"; of several on the line, the first
-    const Instr* instr = nullptr;        // that one: the line is issued when it is
+    std::string_view name;   // "ld.global.u32"; the first of several on the line
+    const Instr* instr = nullptr;        // the named one: the line is issued when it is
     std::uint32_t block = 0;             // basic block of the PTX code that it is in
-    std::uint32_t taken = 0, falls = 0;  // of a branch: the blocks it leads to
+    std::uint32_t taken = 0, falls = 0;  // the blocks that a branch leads to
     bool indirect = false;               // brx.idx
     bool calls = false;   // a function of the program, not one that the machine executes
     bool atomic = false;  // reads and writes in one
@@ -61,12 +61,12 @@ struct WarpRecord {
 
 // What an instruction of a block does to one line of global memory with atomic operations.
 struct AtomicLine {
-  double requests = 0, sectors = 0;  // of warps; sectors of all of them
+  double requests = 0, sectors = 0;  // by warps; all their sectors
   double lanes = 0, meeting = 0;     // see LinePiece
 };
 struct AtomicPlace {
   std::uint64_t line = 0;
-  std::uint32_t slot = 0;  // of the instruction, among the lines with events
+  std::uint32_t slot = 0;  // the instruction's, among the lines with events
   bool operator==(const AtomicPlace&) const = default;
   struct Hash {
     std::size_t operator()(const AtomicPlace& p) const {
@@ -82,14 +82,14 @@ struct BlockRecord {
   std::uint64_t grid_barriers = 0;  // arrivals at the barrier of a cooperative grid
   bool cut = false;                 // the record ends before the block does: too long
   std::vector<std::unique_ptr<LinePiece[]>> pieces;
-  std::size_t pieces_used = 0;  // of the last array
+  std::size_t pieces_used = 0;  // pieces used in the last array
 };
 
 struct Recording {
   Layout layout;
   std::string why;                  // not empty: what cannot be recorded, for the user
-  std::vector<BlockRecord> blocks;  // of one SM, in the order in which it gets them
-  std::uint64_t sm = 0;             // which one: 0, or the busiest of those that were looked at
+  std::vector<BlockRecord> blocks;  // one SM's, in the order in which it gets them
+  std::uint64_t sm = 0;             // which SM: 0, or the busiest of those that were recorded
   // A few of other SMs, whose instructions and atomic operations are counted: when only recorded
   // blocks are executed, and where blocks may meet at an address.
   std::vector<BlockRecord> probes;
@@ -154,14 +154,14 @@ class Recorder : public Observer {
   // share_phases().
   struct Landing {
     std::uint32_t warp = 0, slot = 0, event = 0;
-    std::uint32_t offset = 0, phase = 0;  // of the mbarrier that hears of it
+    std::uint32_t offset = 0, phase = 0;  // which mbarrier it reports to, and the phase
   };
   struct BlockState {
     BlockRecord* record = nullptr;
     std::vector<Landing> landed, sent, announced;
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>
         from_others;     // bytes, by mbarrier and phase
-    bool probe = false;  // of another SM than 0: where whole_sms_ is not set, counted and no more
+    bool probe = false;  // on another SM than 0: only counted, unless whole_sms_ is set
     std::vector<WarpState> warps;
     std::unordered_map<std::uint32_t, std::uint32_t> phases;  // by offset: phases that are complete
   };

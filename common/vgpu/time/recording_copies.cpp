@@ -61,7 +61,7 @@ void Recorder::bulk_land(Warp& warp, const Instr& instr, int, const Block& to,
     event.mbarrier = MemoryEvent::Mbarrier::complete;
     if (cluster_blocks_ > 1) block->landed.push_back(landing);
   } else if (event.blocks == others && event.mbarrier == MemoryEvent::Mbarrier::none) {
-    event.offset = mbarrier;  // of others only
+    event.offset = mbarrier;  // an mbarrier in other blocks only
     event.mbarrier = MemoryEvent::Mbarrier::complete;
     block->sent.push_back(landing);
   }
@@ -86,7 +86,7 @@ void Recorder::share_phases(BlockState& block) {
     const Landing* with = nullptr;
     if (const auto own = last(block.landed); own != block.landed.rend()) with = &*own;
     const std::uint64_t share = sends[place.first] / phases[place.first];
-    std::uint64_t number = ++before[place.first] * share;  // of the send, from 1
+    std::uint64_t number = ++before[place.first] * share;  // which send it is, from 1
     if (!with && share)
       for (const Landing& send : block.sent)
         if (send.offset == place.first && --number == 0) with = &send;

@@ -134,7 +134,7 @@ struct Loaded {
     std::int64_t at;
     bool operator==(const Bytes&) const = default;
   };
-  std::vector<Bytes> plain, read_only;  // of ld.global.nc
+  std::vector<Bytes> plain, read_only;  // read_only: by ld.global.nc
 };
 
 // How many bytes of a lane machine code has to load for this one: not the elements that nothing reads,

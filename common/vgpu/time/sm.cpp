@@ -31,8 +31,8 @@ constexpr const char* kStallNames[kStalls] = {"selected",
                                               "sleeping",
                                               "misc"};
 
-constexpr std::uint32_t kLineInstructions = 8;  // of 16 bytes in a line of 128
-constexpr std::size_t kOnItsWay = 4096;         // lines that can be told to be under way
+constexpr std::uint32_t kLineInstructions = 8;  // instructions of 16 bytes in a line of 128
+constexpr std::size_t kOnItsWay = 4096;         // lines that can be known to be under way
 
 double rate_of(double bytes_per_clock) { return bytes_per_clock > 0 ? bytes_per_clock : 1e12; }
 std::size_t index_of(Stall stall) { return static_cast<std::size_t>(stall); }

@@ -71,7 +71,7 @@ struct Activity {  // what a warp did over a while
   std::uint32_t block = 0, warp = 0;
   std::uint64_t begin = 0, end = 0;  // clocks
   Stall state = Stall::selected;
-  Kind kind = Kind::nop;    // of what it issued (selected)
+  Kind kind = Kind::nop;    // the kind of instruction that it issued (selected)
   std::uint32_t instr = 0;  // which it issued or waited to issue: index into code
 };
 
@@ -79,7 +79,7 @@ struct Activity {  // what a warp did over a while
 struct PipeUse {
   std::string_view name;     // "alu", "fma", "fp16", "fp64", "lsu", "tensor", "uniform", "xu"
   std::uint64_t issued = 0;  // machine instructions of warps
-  double share = 0;          // of the clocks of this pipe in all schedulers, 0 to 1
+  double share = 0;          // part of this pipe's clocks in all schedulers, 0 to 1
 };
 
 struct SmResult {

@@ -131,7 +131,7 @@ void Sm::mbarrier(Warp& warp, int w, const Op& op, const MemoryEvent& event, dou
     return;
   }
   settle(warp, op, done, at + kSourcesRead);
-  if (!block) return;       // of an absent block of the cluster
+  if (!block) return;       // the cluster's block is absent
   if (event.from_others) {  // copies that others ask for when this block is ready for them
     MemoryEvent copy = event;
     copy.mbarrier = MemoryEvent::Mbarrier::complete;

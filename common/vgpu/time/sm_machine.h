@@ -60,8 +60,8 @@ struct Op {
   Kind kind = Kind::nop;
   Act act = Act::plain;
   Unit unit = Unit::none, other = Unit::none;  // `other`: as good, and taken when free
-  Stall waits_for = Stall::short_scoreboard;   // of those who wait for its result
-  Stall busy = Stall::math_pipe_throttle;      // of its warp while its unit or queue is full
+  Stall waits_for = Stall::short_scoreboard;   // the stall of those who wait for its result
+  Stall busy = Stall::math_pipe_throttle;      // its warp's stall while its unit or queue is full
   std::uint8_t write = 7, read = 7, mask = 0;  // scoreboards
   bool queued = false;                         // goes through the SM's load/store unit
   bool arrives_only = false;
@@ -72,10 +72,10 @@ struct Op {
 
 struct Mbarrier {
   std::uint32_t offset = 0, expected = 1, phases = 0;
-  std::int64_t arrivals = 1, bytes = 0;  // that are missing of this phase
+  std::int64_t arrivals = 1, bytes = 0;  // what this phase still waits for
 };
 
-// Of a cooperative grid, once: blocks that are there, and warps that wait for them with a scoreboard.
+// One for a cooperative grid: blocks that have arrived, and warps that wait with a scoreboard.
 struct GridBarrier {
   std::uint64_t arrived = 0;
   double complete = 0;  // clock
@@ -103,14 +103,14 @@ struct Block {
 struct Warp {
   WarpSteps* steps = nullptr;
   Step step;               // the next to issue
-  const Op* op = nullptr;  // of it
+  const Op* op = nullptr;  // the step's
   Block* block = nullptr;
   int scheduler = 0, slot = 0;
   std::uint32_t index = 0;  // in its block
   bool alive = false, held = false, parked = false;
   Stall hold = Stall::misc;
   std::uint32_t held_at = 0;  // instruction that holds it
-  std::uint32_t line = ~0u;   // of code that it reads
+  std::uint32_t line = ~0u;   // the line of code that it reads
   double cursor = 0;          // up to here its clocks are accounted for
   double throttled = 0;
   // Scoreboards: free at that clock, as far as is known; `unknown` writers have no clock yet. The
@@ -118,13 +118,12 @@ struct Warp {
   std::array<double, 7> free{};
   std::array<std::uint8_t, 7> unknown{};
   std::array<Stall, 7> why{};
-  std::vector<double>
-      groups;  // of asynchronous copies, clock at which each and all before are there
-  // Of products of its warpgroup: the same, and the clock at which the last is complete.
+  std::vector<double> groups;  // when each group of asynchronous copies and all before are there
+  // The same for its warpgroup's products, and the clock at which the last one is complete.
   std::vector<double> product_groups;
   double products = 0;
   double copies = 0, stores = 0;
-  std::uint32_t cluster_phase = 0;  // that it has arrived at and not waited for; 0: none
+  std::uint32_t cluster_phase = 0;  // the phase it has arrived at and not waited for; 0: none
 };
 
 class Sm {

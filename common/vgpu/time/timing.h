@@ -34,7 +34,7 @@ struct Timing {
   bool half_on_fma = false;    // HFMA2 shares a pipe with IMAD
   // Tensor cores: multiply-adds a clock and SM of dense products, by what is summed and multiplied.
   Constant tensor_fp16, tensor_fp16_fp32_sums, tensor_tf32, tensor_int8, tensor_fp64;
-  Constant tensor_slowdown;  // of warp-wide mma against the peak, a factor of at least 1
+  Constant tensor_slowdown;  // warp-wide mma against the peak, a factor of at least 1
 
   // Latencies.
   Constant alu_latency, special_latency, shuffle_latency, vote_latency, fp64_latency,
@@ -47,21 +47,21 @@ struct Timing {
   Constant constant_miss;  // more for the first load of a place in the constant bank
 
   // Rates and queues.
-  Constant wavefront_clocks;   // of the shared-memory pipe for 128 bytes
-  Constant request_clocks;     // at least, of the load/store unit for a warp instruction
-  Constant sectors_per_clock;  // of the L1
-  Constant line_clocks;        // of the L1's tags for each line of a request
+  Constant wavefront_clocks;   // the shared-memory pipe's for 128 bytes
+  Constant request_clocks;     // the load/store unit's least for a warp instruction
+  Constant sectors_per_clock;  // what the L1 delivers
+  Constant line_clocks;        // the L1 tags' for each line of a request
   Constant memory_queue;       // clocks of work that may wait before the load/store unit
   Constant requests_beyond;    // bytes that may wait for the way to the L2
-  // Atomic operations at the L2: of one SM's stream each lane; of one line of the L2 each request,
-  // each lane with an address of its own, each lane that shares its address.
+  // Clocks of atomic operations at the L2: in one SM's stream each lane; in one line of the L2 each
+  // request, each lane with an address of its own, each lane that shares its address.
   Constant atomic_lane, line_request, line_lane, line_meeting;
   Constant remote_bytes_per_clock, bulk_interval;
-  Constant tensor_line;    // of the copy engine, for each line that a row of a tensor's box touches
-  Constant partial_store;  // L2 time of sectors that are written in part, over that of whole ones
-  Constant partial_written;     // the least share of them that reaches DRAM
-  Constant l2_bytes_per_clock;  // of one SM while all ask
-  Constant dram_share;          // of the datasheet's bandwidth that a stream gets
+  Constant tensor_line;      // the copy engine's for each line that a row of a tensor's box touches
+  Constant partial_store;    // L2 time of sectors that are written in part, over that of whole ones
+  Constant partial_written;  // the least share of them that reaches DRAM
+  Constant l2_bytes_per_clock;  // what one SM gets while all ask
+  Constant dram_share;          // the part of the datasheet's bandwidth that a stream gets
 
   // Instruction fetch.
   Constant l0_instructions, l0_miss, code_cache_bytes, code_latency, code_line_clocks;

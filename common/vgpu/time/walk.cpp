@@ -206,7 +206,7 @@ std::map<std::uint32_t, Walker::Copies> Walker::copies_of(std::uint32_t block) c
     bytes = std::max(bytes, amount(instr, t));
     (instr.guard == 7 ? here.always : here.guarded)[t] += amount(instr, t);
   }
-  std::array<double, kTellings> of_ptx{};  // of one copy
+  std::array<double, kTellings> of_ptx{};  // in one copy
   for (const Layout::Line& line : layout_.lines) {
     const Telling t = telling(line.name);
     if (line.role == Layout::Role::none || line.block != block || t == kNothing) continue;
@@ -450,7 +450,7 @@ void Walker::decide_branches() {
         continue;
       }
     }
-    // Of one PTX instruction: round its slow path, out of its loop.
+    // Within one PTX instruction: round its slow path, out of its loop.
     if (basic.ends) continue;
     const bool falls_slow = slow_path(basic.next[0]), jumps_slow = slow_path(basic.next[1]);
     basic.rare = falls_slow != jumps_slow;

@@ -67,7 +67,7 @@ class Walker {
     // What decides: the outcomes of a PTX branch, and whether they are turned round; or a loop of
     // one PTX block that ptxas has unrolled; or a choice that is always the same.
     enum class By : std::uint8_t { fixed, outcome, unrolled } by = By::fixed;
-    std::uint32_t slot = 0;      // of the PTX branch
+    std::uint32_t slot = 0;      // the PTX branch's
     bool inverted = false;       // taken when the PTX branch is not
     std::uint8_t fixed = 0;      // index into next
     bool rare = false;           // fixed: the other way is for rare arguments
@@ -79,11 +79,11 @@ class Walker {
     // ptxas makes exactly one machine instruction, when there are such.
     std::vector<std::pair<std::uint32_t, std::uint32_t>> lines;
   };
-  struct Loop {  // of one PTX block, of which ptxas has made several copies
+  struct Loop {  // a loop of one PTX block, of which ptxas has made several copies
     std::uint32_t slot = 0;
     std::uint8_t again = 0;  // the outcome of a lane that makes another turn
   };
-  struct State;  // of a walk
+  struct State;  // how far a walk has come
   // What decides when a PTX branch says one thing and the instructions that are left another.
   enum class Trust : std::uint8_t { branches, counts };
   Way walk(const WarpRecord& record, Trust trust) const;

@@ -137,7 +137,7 @@ class Steps : public WarpSteps {
   std::vector<std::uint64_t> taken_, seen_, all_;  // by event slot
   MemoryEvent together_;
   LinePiece one_lane_;
-  std::uint32_t turns_ = 0;  // of the loop round a swap that it is in, 0 before the first swap
+  std::uint32_t turns_ = 0;  // turns of the loop round a swap, 0 before the first swap
 };
 
 std::unique_ptr<WarpSteps> Walker::steps(const WarpRecord& record, const Way& way) const {

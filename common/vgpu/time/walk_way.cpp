@@ -80,7 +80,7 @@ int Walker::by_counts(const State& state, std::uint32_t b) const {
 // The basic block after this one.
 std::uint32_t Walker::step(State& state, std::uint32_t b) const {
   const Basic& basic = basics_[b];
-  const auto turns = [&](const Loop& loop) {  // of the loop that begins now
+  const auto turns = [&](const Loop& loop) {  // turns of the loop that begins now
     long count = 1;
     while (!state.exhausted(loop.slot) && state.outcome(loop.slot) & loop.again) ++count;
     return count;

@@ -11,9 +11,9 @@ const state = {
   instruction: -1,  // its place in accesses.instructions, -1: none recorded
   warp: 0,
   execution: 0,
-  lane: 0,  // of the access that is shown
+  lane: 0,  // in the access that is shown
   step: -1,
-  stepWarp: 0,  // of the block over time
+  stepWarp: 0,  // in the block over time
   other: 1,     // the launch to compare with
 };
 
@@ -144,9 +144,9 @@ function sourceText(file, line) {
   const source = LOOK.sources[file];
   return source ? list(source.lines)[line - 1] || '' : '';
 }
-// Of each warp of the block over time {begin, end, kind, ptx: index, reason, label}. In the data they are
-// written out, or packed as numbers: length, kind, PTX, reason, one segment after the other from clock
-// `begin` of the warp.
+// The segments {begin, end, kind, ptx: index, reason, label} of each warp in the block over time.
+// In the data they are written out, or packed as numbers: length, kind, PTX, reason, one segment
+// after the other from the warp's clock `begin` on.
 function warpSegments(m) {
   if (m.segments) return m.segments;
   const warps = object(m.launch.warps), {packed, kinds} = warps, reasons = list(warps.reasons);

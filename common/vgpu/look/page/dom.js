@@ -161,7 +161,7 @@ function setChoice(row, value) {
     button.tabIndex = on ? 0 : -1;
   }
 }
-// Of a table: heads are texts or elements, rows lists of cells (text, element, or {text, class}).
+// Makes a table of heads (text or element) and rows of cells (text, element, or {text, class}).
 function table(className, heads, rows, rowAttributes) {
   const cell = (value, i) => {
     if (value instanceof Node) return el('td', {}, value);

@@ -233,8 +233,8 @@ class LaneChart {
       this.drawSegment(ink, segment, x0, y, Math.max(0.75, x1 - x0), h, color);
     }
   }
-  // Of more segments than there is room for: columns, in which each kind is as high as its share of the
-  // time; a rule below stands for waiting.
+  // For more segments than there is room for: columns, in which each kind is as high as its share
+  // of the time; a rule below stands for waiting.
   drawShares(ink, r, width, color) {
     const {segments} = this.rows[r], y = this.axis + r * this.rowHeight, h = this.rowHeight - 5;
     const columns = Math.floor((width - this.labelWidth) / 3);

@@ -216,7 +216,7 @@ function lightRows() {
   }
   for (const i of links.ptx) light('ptx', i, state.pane === 'ptx');
   for (const j of links.sass) light('sass', j, state.pane === 'sass' && j === state.row);
-  // Of several instructions the one whose access is shown.
+  // Among several instructions, the one whose access is shown.
   const code = (m.sassOfPtx.get(state.ptx) || []).filter((j) => hasAccess(m, 'sass', j));
   for (const row of [panes.rows.ptx[state.ptx], ...code.map((j) => panes.rows.sass[j])])
     if (row && row.classList.contains('lit')) row.classList.add('current');

@@ -159,7 +159,7 @@ struct HalvesToFp8 {
 };
 template <class F>
 struct Fp8ToHalves {
-  const uint16_t* halves;  // of each byte
+  const uint16_t* halves;  // the halves for each byte
   bool with_relu;
   explicit Fp8ToHalves(const Instr& instr) : with_relu(instr.relu) {
     static const auto table = [] {

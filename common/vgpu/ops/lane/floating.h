@@ -157,7 +157,7 @@ struct Extreme {
     return r;
   }
 };
-// Of three: min.f32 d, a, b, c.
+// The extreme of three numbers: min.f32 d, a, b, c.
 template <class T, bool kMax, bool kNan, bool kFtz, Signs kSigns>
 struct Extreme3 {
   using Two = Extreme<T, kMax, kNan, kFtz, kSigns>;

@@ -11,7 +11,7 @@ namespace vgpu::op::logic {
 
 using std::uint32_t, std::uint64_t, std::uint8_t;
 
-// Of bits, or of predicates, which are masks of 32 lanes.
+// On bits, or on predicates, which are masks of 32 lanes.
 template <class T>
 struct And {
   static constexpr T lane(T a, T b) { return static_cast<T>(a & b); }
