@@ -24,12 +24,11 @@ namespace lab::grader {
 namespace {
 
 constexpr double kCompilerSeconds = 60;
-constexpr size_t kErrors = 6;  // of the compiler's that are shown
-constexpr size_t kWarnings = 3;
-constexpr size_t kMore = 4;          // lines of explanation of the first one
-constexpr size_t kLineColumns = 92;  // of a source line
-constexpr size_t kLongest =
-    4000;  // bytes of a line that is looked at: std::regex takes stack for each
+constexpr size_t kErrors = 6, kWarnings = 3;  // how many the student sees
+constexpr size_t kMore = 4;                   // lines behind the first error that explain it
+constexpr size_t kLineColumns = 92;           // columns of a source line that are shown
+// Longer lines are not searched: std::regex takes stack for each byte.
+constexpr size_t kLongest = 4000;
 
 // ---- Braces -------------------------------------------------------------------------------------
 
@@ -138,8 +137,8 @@ struct Message {
   size_t caret = std::string::npos;
 };
 
-// The errors, or the warnings, each once.
-std::vector<Message> messages_of(const std::string& output, const std::string& kind) {
+// The compiler's errors or warnings, each once.
+std::vector<Message> compiler_messages(const std::string& output, const std::string& kind) {
   const std::regex located(R"(^(.+?)[(:](\d{1,9})\)?:(?:\d+:)? ((?:catastrophic |fatal )?)" + kind +
                            ".*)$");
   static const std::regex bare(R"(^(?:At end of source: |ptxas )?((?:error|fatal).*)$)");
@@ -230,11 +229,11 @@ std::string without(std::string text, const std::string& what) {
 }
 
 // The first warnings of a file that was compiled, with their lines.
-std::string warnings_of(const std::string& output, const std::string& file,
-                        const std::string& root) {
+std::string first_warnings(const std::string& output, const std::string& file,
+                           const std::string& root) {
   std::string text;
   size_t count = 0;
-  for (const Message& message : messages_of(output, "warning")) {
+  for (const Message& message : compiler_messages(output, "warning")) {
     if (message.file != file || ++count > kWarnings) continue;
     text += without(message.file, root) + ":" + std::to_string(message.line) + ": " + message.text +
             "\n" + source_line(message, file) + "\n";
@@ -250,7 +249,7 @@ std::string explained(const std::string& output, const std::string& unit, const 
   const std::string parameters = "static assertion failed with \"";
   std::vector<Message> shown;
   std::string wrong_parameters, of_call;
-  for (Message& message : messages_of(output, "error")) {
+  for (Message& message : compiler_messages(output, "error")) {
     if (message.file != unit && message.line > 0) {
       shown.push_back(message);
     } else if (const size_t at = message.text.find(parameters); at != std::string::npos) {
@@ -337,9 +336,9 @@ namespace {
 constexpr const char* kEntryHeader = "common/grader/entry.cuh";
 
 // The course's headers that a file of this task may include, from the repository's root: the chapter's
-// own shape, or that of attention and what its launches share, as the chapters' kernels have them; from
-// chapter 11 on the tile vocabulary, too.
-std::vector<std::string> headers_of(const Task& task) {
+// own shape, or attention's shape and what its launches share, as the chapters' kernels have them;
+// from chapter 11 on the tile vocabulary, too.
+std::vector<std::string> allowed_headers(const Task& task) {
   const std::string own = task.folder + "/shape.h";
   const int chapter = std::atoi(std::filesystem::path(task.folder).filename().c_str());
   std::vector<std::string> headers = {own};
@@ -348,10 +347,10 @@ std::vector<std::string> headers_of(const Task& task) {
   if (chapter >= 11) headers.push_back("common/tile/tile.cuh");
   return headers;
 }
-// As an exercise includes them.
-std::vector<std::string> includes_of(const Task& task) {
+// The same headers, as an exercise's file includes them.
+std::vector<std::string> allowed_includes(const Task& task) {
   std::vector<std::string> names;
-  for (const std::string& header : headers_of(task))
+  for (const std::string& header : allowed_headers(task))
     names.push_back(std::filesystem::path(header).lexically_relative(task.place()).string());
   return names;
 }
@@ -366,7 +365,7 @@ Workshop set_up(const Task& task, const std::vector<Source>& sources, const std:
   for (const Source& source : sources)
     write_file(place.files + std::filesystem::path(source.path).filename().string(),
                read_file(source.path));
-  std::vector<std::string> headers = headers_of(task);
+  std::vector<std::string> headers = allowed_headers(task);
   headers.push_back(kEntryHeader);
   for (const std::string& header : headers) {
     std::filesystem::create_directories(std::filesystem::path(place.root + header).parent_path());
@@ -459,7 +458,7 @@ void require_compiler(const Ended& ended, const std::string& files, const Limits
   if (ended.signal == SIGKILL || ended.signal == SIGTERM ||
       ended.output.find("died due to signal 9") != std::string::npos)
     throw LackError("the compiler was killed from outside: has this machine too little memory?");
-  const std::vector<Message> errors = messages_of(ended.output, "error");
+  const std::vector<Message> errors = compiler_messages(ended.output, "error");
   const bool header_is_missing =
       ended.output.find("cannot open source file") != std::string::npos ||
       ended.output.find("fatal error: ") != std::string::npos;
@@ -489,23 +488,23 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   for (const Source& source : handed_in) {
     if (const std::string why = no_source(source.path); !why.empty())
       return {"", "build", why, {}, "", ""};
-    if (const std::string mistake = include_mistake(read_file(source.path), includes_of(task));
+    if (const std::string mistake = include_mistake(read_file(source.path), allowed_includes(task));
         !mistake.empty())
       return {"", "build", mistake, {}, "", ""};
   }
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
   const std::vector<Source> sources = renamed(handed_in, folder);
   const Workshop place = set_up(task, sources, folder);
-  std::string unit = "#include <cuda_fp16.h>\n#include \"" + headers_of(task)[0] +
+  std::string unit = "#include <cuda_fp16.h>\n#include \"" + allowed_headers(task)[0] +
                      "\"\n#include \"" + kEntryHeader + "\"\n";
   for (const Source& source : sources)
     unit += "#include \"" + task.place() + "/" +
             std::filesystem::path(source.path).filename().string() + "\"\n";
-  const auto function_of = [&](const Source& source) {
+  const auto qualified_name = [&](const Source& source) {
     return source.name_space + "::" + task.function;
   };
   for (size_t i = 0; i < sources.size(); ++i) {
-    const std::string function = function_of(sources[i]);
+    const std::string function = qualified_name(sources[i]);
     unit += "static_assert(std::is_same_v<decltype(&" + function + "), void (*)(" +
             task.parameters + ")>,\n    \"the parameters of " + function +
             " must stay as they were: " + task.parameters + "\");\n";
@@ -519,7 +518,7 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   Library library{folder + "/student.so", "", "", {}, place.files, from};
   Limits compiler;
   compiler.seconds = std::max(limits.seconds, kCompilerSeconds);
-  // Of many files only what is executed, the PTX: machine code would only be compiled to be checked.
+  // Many files are compiled to PTX alone, which is what runs; machine code would only be checked.
   Ended ended = compile(unit_path, library.path, {"-I" + place.root}, sources.size() == 1, folder,
                         limits, compiler, library.own_rights);
   if (!ended.timed_out && ended.exit_code != 0)
@@ -540,11 +539,11 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
     library.message = as_named(
         explained(ended.output, unit_path, root,
                   sources.size() == 1 ? std::filesystem::canonical(sources[0].path).string() : "",
-                  task, function_of(sources[0])));
+                  task, qualified_name(sources[0])));
   } else {
     for (const Source& source : sources) {
       library.warnings.push_back(as_named(
-          warnings_of(ended.output, std::filesystem::canonical(source.path).string(), root)));
+          first_warnings(ended.output, std::filesystem::canonical(source.path).string(), root)));
       library.texts.push_back(read_file(source.path));
     }
   }

@@ -57,7 +57,7 @@ std::string text_in(Reader& in) {
   return std::string(in.take(letters), letters);
 }
 
-// Of a case what running it takes: the dims of its output, and its arguments.
+// What it takes to run a case: the dims of its output, and its arguments.
 void put_problem(Writer& out, const Case& problem) {
   out.put(uint64_t{problem.dims.size()});
   for (const int64_t dim : problem.dims) out.put(dim);

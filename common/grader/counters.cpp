@@ -18,10 +18,10 @@ namespace {
 using Json = json::Value;
 
 constexpr double kSectorBytes = 32, kWarpBytes = 512;
-// Of local memory, loaded and stored by a thread of a launch. Below it are the arguments of a printf.
+// Local memory that a thread may load and store freely: a printf's arguments need less.
 constexpr double kFreeLocalBytes = 512;
-// Of the multiply-adds that tensor cores should execute, the part that floating-point instructions are
-// enough for: softmax takes a tenth, each of two products a half.
+// Floating-point instructions for so large a part of the multiply-adds mean that a product is not
+// on tensor cores: softmax takes a tenth of them, each of two products a half.
 constexpr double kByHand = 0.4;
 
 // 0 where it is not there.
@@ -35,15 +35,15 @@ struct Traffic {
   double bytes = 0, requests = 0, sectors = 0, needed = 0;
 };
 
-// Of a warp's instructions, "load" of an allocation.
-Traffic of_instructions(const Json& json) {
+// What warps' instructions move: "load" or "store" of an allocation.
+Traffic instruction_traffic(const Json& json) {
   const double requests = number(json, "/requests");
   return {number(json, "/bytes_asked"), requests, number(json, "/sectors"),
           number(json, "/ideal_sectors_per_request") * requests};
 }
 
-// Of the copy engine, which does the work of loads of 16 bytes a lane.
-Traffic of_copies(const Json& json) {
+// What the copy engine moves, counted as loads of 16 bytes a lane.
+Traffic copy_traffic(const Json& json) {
   const double bytes = number(json, "/bytes");
   return {bytes, std::ceil(bytes / kWarpBytes), number(json, "/l2_sectors"), bytes / kSectorBytes};
 }
@@ -75,13 +75,13 @@ struct Counters::Data {
         if (array == kScratch ? arrays.contains(name) : name != array) continue;
         const Json& allocation = allocations.item(k);
         for (const std::string& kind : {access, std::string(kAtomic)}) {
-          if (const Json* const found = allocation.find(kind)) f(i, of_instructions(*found));
+          if (const Json* const found = allocation.find(kind)) f(i, instruction_traffic(*found));
           if (const Json* const engine = allocation.find_path("/copy_engine/" + kind))
-            f(i, of_copies(*engine));
+            f(i, copy_traffic(*engine));
         }
       }
       if (array == kScratch && local_bytes(launch) > 0)
-        f(i, of_instructions(launch.at("local").at(access)));
+        f(i, instruction_traffic(launch.at("local").at(access)));
     }
   }
 

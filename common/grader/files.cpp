@@ -18,12 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // The file that is written when a path is opened, through links that lead to nothing as well.
-fs::path target_of(fs::path path) {
+fs::path resolved(fs::path path) {
   std::error_code error;
   for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(path, error)); ++links) {
     const fs::path next = fs::read_symlink(path, error);
     if (error) break;
-    path = path.parent_path() / next;  // an absolute one replaces all
+    path = path.parent_path() / next;  // an absolute link replaces the whole path
   }
   const fs::path whole = fs::weakly_canonical(fs::absolute(path, error), error);
   return error ? path : whole;
@@ -33,7 +33,7 @@ bool same_file(const std::string& one, const std::string& other) {
   struct stat a, b;
   if (stat(one.c_str(), &a) == 0 && stat(other.c_str(), &b) == 0)
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-  return target_of(one) == target_of(other);
+  return resolved(one) == resolved(other);
 }
 
 }  // namespace

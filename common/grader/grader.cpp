@@ -26,7 +26,7 @@ using Json = json::Value;
 
 constexpr int kShapePoints = 30, kCheckPoints = 20;
 const char* const kHoles = "are all holes filled?";
-constexpr size_t kLines = 6;  // of a checker's message that are shown
+constexpr size_t kLines = 6;  // lines of a checker's message that are shown
 
 // "kernel.cuh:42: error: race: write": what findings of several launches have in common.
 std::string place_and_kind(const std::string& line) {
@@ -115,13 +115,13 @@ struct Advice {
 // The elements of an output, half or float, and which of them nobody wrote: those have all bits set,
 // which no arithmetic gives.
 template <class Element>
-std::vector<double> elements_of(const std::string& output, std::vector<bool>& never) {
+std::vector<double> read_elements(const std::string& output, std::vector<bool>& never) {
   std::vector<double> values;
   for (size_t at = 0; at + sizeof(Element) <= output.size(); at += sizeof(Element)) {
     Element element;
     std::memcpy(&element, &output[at], sizeof element);
     const double value = double(element);
-    values.push_back(std::isnan(value) ? NAN : value);  // without a sign
+    values.push_back(std::isnan(value) ? NAN : value);  // a NaN loses its sign
     never.push_back(output.compare(at, sizeof element, std::string(sizeof element, '\xff')) == 0);
   }
   return values;
@@ -136,7 +136,7 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
       [](const Argument& argument) { return argument.role == Argument::output && argument.fp32; });
   std::vector<bool> never;
   const std::vector<double> got =
-      fp32 ? elements_of<float>(output, never) : elements_of<half>(output, never);
+      fp32 ? read_elements<float>(output, never) : read_elements<half>(output, never);
   const int64_t unwritten = std::count(never.begin(), never.end(), true);
   Comparer comparer(problem.tolerance, problem.dims);
   comparer.add(got.data(), problem.expected.data(), std::min(got.size(), problem.expected.size()));
@@ -152,7 +152,7 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
     failure.details +=
         "\n" + count(comparison.not_finite - unwritten) + " are computed as NaN or infinite";
   if (got.size() != problem.expected.size()) return failure;
-  const Symptom symptom = symptom_of(problem, got, never);
+  const Symptom symptom = find_symptom(problem, got, never);
   advice = {symptom.words,
             symptom.kind == Symptom::unwritten ? task.unwritten_hint : symptom.cause};
   return failure;
@@ -196,7 +196,7 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
       item.cause = advice.cause;
     }
   }
-  if (const std::string pattern = pattern_of(cases, right_ones); !pattern.empty())
+  if (const std::string pattern = find_pattern(cases, right_ones); !pattern.empty())
     item.hint += (item.hint.empty() ? "" : "; ") + pattern;
   if (right == 0 && task.holes && !grade.failures[0].index.empty())
     item.hint = kHoles + (" No result is right before that. If they are: " + item.hint);

@@ -24,20 +24,20 @@ namespace lab::grader {
 // is not listed).
 struct Argument {
   enum Role { input, output, value } role;
-  std::string name;              // of the array, as counters and messages call it
+  std::string name;              // what counters and messages call the array
   std::vector<std::byte> bytes;  // what an input or value holds
   bool fp32 = false;             // an output's elements: fp32, or fp16
 };
 
 template <class T>
-std::vector<std::byte> bytes_of(const T* first, size_t count) {
+std::vector<std::byte> raw_bytes(const T* first, size_t count) {
   std::vector<std::byte> bytes(count * sizeof(T));
   std::memcpy(bytes.data(), first, bytes.size());
   return bytes;
 }
 template <class T>
 Argument input(const std::string& name, const std::vector<T>& host) {
-  return {Argument::input, name, bytes_of(host.data(), host.size())};
+  return {Argument::input, name, raw_bytes(host.data(), host.size())};
 }
 // The result, fp16, of the case's dims; full of NaN before the launch.
 inline Argument output(const std::string& name) { return {Argument::output, name, {}}; }
@@ -45,7 +45,7 @@ inline Argument output(const std::string& name) { return {Argument::output, name
 inline Argument float_output(const std::string& name) { return {Argument::output, name, {}, true}; }
 template <class T>
 Argument value(const T& x) {
-  return {Argument::value, "", bytes_of(&x, 1)};
+  return {Argument::value, "", raw_bytes(&x, 1)};
 }
 
 // One problem with its reference.
@@ -54,7 +54,7 @@ struct Case {
   std::string hint;             // second stage: what to think about when this one goes wrong
   std::string hint_not_finite;  // the same when NaN or an infinity is computed; empty: `hint`
   std::map<std::string, std::string> causes = {};  // the same by a symptom's name: "factor"
-  std::vector<std::string> axes = {};              // of dims: "batch", "head", "query", "d"
+  std::vector<std::string> axes = {};              // names of dims: "batch", "head", "query", "d"
   // What tells problems apart: {"keys", 33}; the same names in all problems of a task.
   std::vector<std::pair<std::string, int64_t>> sizes = {};
   // Outputs of likely mistakes, computed when this one goes wrong, and what to say then.
@@ -64,23 +64,23 @@ struct Case {
     bool everywhere = false;  // makes each row so, not some alone: right rows speak against it
   };
   std::function<std::vector<Alternative>()> alternatives = {};
-  std::vector<Argument> arguments;  // one of them the output
-  std::vector<int64_t> dims;        // of the output
-  Tolerance tolerance;              //
-  std::vector<double> expected;     // row-major, of shape dims
+  std::vector<Argument> arguments;  // one of them is the output
+  std::vector<int64_t> dims;        // the output's
+  Tolerance tolerance;
+  std::vector<double> expected;  // row-major, of shape dims
 };
 
-// Counters of the student's launches, all of them together. Names of arrays are those of the
-// arguments; `kScratch` is all other memory: what the student allocates, and local memory of more than
-// a few bytes a thread. `access` is "load" or "store". Whoever moves the bytes counts: instructions,
-// atomics, which do both, and the copy engine.
+// Counters of the student's launches, all of them together. Arrays are called what the arguments
+// are called; `kScratch` is all other memory: what the student allocates, and local memory of more
+// than a few bytes a thread. `access` is "load" or "store". Whoever moves the bytes counts:
+// instructions, atomics, which do both, and the copy engine.
 inline const char* const kScratch = "*";
 class Counters {
  public:
   // launches: a JSON list as VGPU_PROFILE=json writes it. Throws std::runtime_error if it is none.
   Counters(const std::string& launches, const std::vector<std::string>& arrays);
 
-  // A number of each launch by JSON pointer, added up; 0 where a launch lacks it.
+  // The sum over all launches of the number at a JSON pointer; 0 where a launch lacks it.
   double sum(const std::string& pointer) const;
   double launches() const;
   double bytes(const std::string& array, const std::string& access) const;
@@ -99,8 +99,8 @@ class Counters {
   // hide the bad ones.
   double moved_over_needed(const std::string& array, const std::string& access,
                            double most_bytes) const;
-  // Of all launches, or of one kind: those that both load and store the array, such as a softmax in
-  // place, or the others.
+  // The counters of one kind of launch alone: launches that both load and store the array, such as
+  // a softmax in place, or all others.
   Counters load_and_store(const std::string& array) const;
   Counters load_or_store(const std::string& array) const;
   double sectors(const std::string& array, const std::string& access) const;
@@ -126,7 +126,7 @@ struct Aim {
   double limit;  // NaN never passes
   std::function<double(const Counters&)> value;
   std::string hint;
-  enum Unit { number, bytes, share } unit = number;  // in which it is shown
+  enum Unit { number, bytes, share } unit = number;  // the unit in which it is shown
   // For at_most: less than this is less than the work needs, and never passes.
   double floor = 0;
 };
@@ -137,13 +137,13 @@ struct Task {
   std::string folder;      // "chapters/01_naive_attention"
   std::string file;        // "exercise.cuh", in place()
   std::string solution;    // "solution.cuh", or empty
-  std::string name_space;  // that the file fills: "exercise"
-  std::string parameters;  // of that function: "const half*, const half*, ..., cudaStream_t"
+  std::string name_space;  // the namespace that the file fills: "exercise"
+  std::string parameters;  // the function's: "const half*, const half*, ..., cudaStream_t"
   std::function<std::vector<Case>()> cases;
   std::function<Case()> measured;  // the problem whose counters are looked at
   std::vector<Aim> aims;           // together 50 points
   std::string schedule = "";       // "random:SEED": an order of warps that shows a race in results
-  std::string function = "attention";  // in the namespace: the one that is called
+  std::string function = "attention";  // the function in the namespace that is called
   // The file has holes to fill, each of which may be right. Without, it has a mistake to be found:
   // no points before all problems are right, since most of the file is as it should be.
   bool holes = true;
@@ -160,7 +160,7 @@ struct Task {
 // Attention of `queries` tokens to `keys` tokens.
 struct AttentionTensors {
   int batch, heads, queries, keys, head_dim;
-  float scale;             // of Q Kᵀ, most often 1 / sqrt(head_dim)
+  float scale;             // Q Kᵀ times this; most often 1 / sqrt(head_dim)
   std::vector<half> Q;     // [batch, heads, queries, head_dim]
   std::vector<half> K, V;  // [batch, heads, keys, head_dim]
 
@@ -223,11 +223,10 @@ struct Grade {
   };
   std::vector<Failure> failures;  // none or one
   std::string warnings;           // the compiler's first ones with their lines
-  // Of the first case that was not right; if that one is silent, of the first that printed
-  // anything.
+  // What the first case that was not right printed; if it printed nothing, the first case that did.
   Printed printed;
-  std::string printed_in;                 // that case
-  Isolation isolation = Isolation::none;  // of the code that was run
+  std::string printed_in;                 // the case that printed it
+  Isolation isolation = Isolation::none;  // how the code was isolated when it ran
   // It is other_user, and the compiler ran with the grader's rights all the same.
   bool own_rights = false;
   // --hint: a report has the hints up to this stage, and says whether there are more.
@@ -236,12 +235,12 @@ struct Grade {
 
 // How far a student's code may go.
 struct Limits {
-  double seconds = 30;                 // of one process, wall time; the compiler has at least 60
-  uint64_t instructions = 50'000'000;  // of warps, in one launch
+  double seconds = 30;                 // wall time of one process; the compiler has at least 60
+  uint64_t instructions = 50'000'000;  // warp instructions in one launch
   double memory_bytes = 4.0 * (1ull << 30);
-  double file_bytes = 64 << 20;  // of each file that is written, and of what a case prints
+  double file_bytes = 64 << 20;  // per file that is written, and for what a case prints
   Isolation isolation = Isolation::none;
-  bool isolation_required = false;  // nothing less will do, for the compiler neither
+  bool isolation_required = false;  // refuses to grade with less, for the compiler as well
 };
 
 // Reports: for people, and the files that `--json` and `--gradescope` write.

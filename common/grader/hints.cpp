@@ -18,7 +18,7 @@ const char* const kBarrier =
     "thread wrote, and also between reading and overwriting it in the next turn. If they all do: "
     "does the element that is read exist, for every lane? Past a row's end lies what is others'";
 
-// Of a race, most special first.
+// Hints for a race, the most special first.
 const Words kRaces[] = {
     {"before the copy was waited for",
      "an asynchronous copy and a read of the same place: each thread waits for its own copies, "
@@ -48,7 +48,7 @@ const char* const kInit =
     "end too? And does the element that is read exist, for every lane? (Padding counts in a row's "
     "stride)";
 
-// Of a deadlock: in a loop, or at a barrier.
+// Words in a message about a deadlock: in a loop, or at a barrier.
 const char* const kWaiting = "in a loop for what no other thread does";
 const char* const kMeet =
     "every thread of the block (or of the mask) must reach a barrier: none inside an if or behind "
@@ -56,7 +56,7 @@ const char* const kMeet =
 
 const Words kErrorHints[] = {
     {kWaiting,
-     "everybody waits for what nobody does any more. Of an mbarrier: who arrives at it, as many "
+     "everybody waits for what nobody does any more. For an mbarrier: who arrives at it, as many "
      "as it was initialized for? Are exactly the bytes announced that come? And is the parity that "
      "is waited for the one of the phase that should end? Who arrives too early ends a phase that "
      "others have not seen yet"},

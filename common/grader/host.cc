@@ -79,7 +79,7 @@ cudaError_t ask_for(T* result, Op op, const Values&... values) {
   return error;
 }
 
-uint64_t number_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+uint64_t as_number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 cudaError_t load(Library& library) {
   if (library.number != ~0ull) return cudaSuccess;
@@ -138,9 +138,9 @@ cudaError_t launch(const void* function, Launch what, void** arguments) {
     request.put(arguments[i], size_t(parameters[i].second));
   return ask(Op::launch, request);
 }
-Launch shape_of(dim3 grid, dim3 block, size_t shared, cudaStream_t stream, bool cooperative) {
+Launch launch_shape(dim3 grid, dim3 block, size_t shared, cudaStream_t stream, bool cooperative) {
   return {
-      0,         number_of(stream), shared, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
+      0,         as_number(stream), shared, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
       {0, 0, 0}, cooperative};
 }
 
@@ -159,16 +159,16 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
   // Device addresses lie where the host has nothing mapped; with cudaMemcpyDefault the grader looks.
   switch (kind) {
     case cudaMemcpyHostToDevice:
-      return upload(number_of(to), from, bytes);
+      return upload(as_number(to), from, bytes);
     case cudaMemcpyDeviceToDevice:
-      return ask(Op::copy, Writer().put(number_of(to)).put(number_of(from)).put(uint64_t{bytes}));
+      return ask(Op::copy, Writer().put(as_number(to)).put(as_number(from)).put(uint64_t{bytes}));
     case cudaMemcpyDeviceToHost:
       return ask(Op::download, {});
     default:
       return cudaErrorInvalidMemcpyDirection;
   }
 }
-cudaError_t address_of(const void* symbol, uint64_t& address, uint64_t& bytes) {
+cudaError_t find_symbol(const void* symbol, uint64_t& address, uint64_t& bytes) {
   const auto it = state().variables.find(symbol);
   if (it == state().variables.end()) return cudaErrorInvalidSymbol;
   if (const cudaError_t error = load(*it->second.library); error != cudaSuccess) return error;
@@ -183,7 +183,7 @@ cudaError_t address_of(const void* symbol, uint64_t& address, uint64_t& bytes) {
 cudaError_t copy_to_symbol(const void* symbol, const void* from, size_t bytes, size_t offset,
                            cudaMemcpyKind kind) {
   uint64_t address = 0, size = 0;
-  if (const cudaError_t error = address_of(symbol, address, size); error != cudaSuccess)
+  if (const cudaError_t error = find_symbol(symbol, address, size); error != cudaSuccess)
     return error;
   if (offset > size || bytes > size - offset) return cudaErrorInvalidValue;
   return copy(reinterpret_cast<void*>(address + offset), from, bytes, kind);
@@ -242,25 +242,25 @@ STUDENT_API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* functi
 }
 STUDENT_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block,
                                            void** arguments, size_t shared, cudaStream_t stream) {
-  return launch(kernel, shape_of(grid, block, shared, stream, false), arguments);
+  return launch(kernel, launch_shape(grid, block, shared, stream, false), arguments);
 }
 
 // ---- Launches -----------------------------------------------------------------------------------
 
 STUDENT_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
                                          void** arguments, size_t shared, cudaStream_t stream) {
-  return launch(function, shape_of(grid, block, shared, stream, false), arguments);
+  return launch(function, launch_shape(grid, block, shared, stream, false), arguments);
 }
 STUDENT_API cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
                                                     void** arguments, size_t shared,
                                                     cudaStream_t stream) {
-  return launch(function, shape_of(grid, block, shared, stream, true), arguments);
+  return launch(function, launch_shape(grid, block, shared, stream, true), arguments);
 }
 STUDENT_API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                             void** arguments) {
   if (!config) return cudaErrorInvalidValue;
-  Launch what =
-      shape_of(config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream, false);
+  Launch what = launch_shape(config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                             config->stream, false);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
     if (attribute.id == cudaLaunchAttributeCooperative) {
@@ -309,16 +309,16 @@ STUDENT_API cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   return ask_for(pointer, Op::allocate, uint64_t{bytes}, uint64_t{0}, uint32_t{0});
 }
 STUDENT_API cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
-  return ask_for(pointer, Op::allocate, uint64_t{bytes}, number_of(stream), uint32_t{1});
+  return ask_for(pointer, Op::allocate, uint64_t{bytes}, as_number(stream), uint32_t{1});
 }
 STUDENT_API cudaError_t cudaFree(void* pointer) {
-  return ask(Op::release, Writer().put(number_of(pointer)).put(uint64_t{0}).put(uint32_t{0}));
+  return ask(Op::release, Writer().put(as_number(pointer)).put(uint64_t{0}).put(uint32_t{0}));
 }
 STUDENT_API cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-  return ask(Op::release, Writer().put(number_of(pointer)).put(number_of(stream)).put(uint32_t{1}));
+  return ask(Op::release, Writer().put(as_number(pointer)).put(as_number(stream)).put(uint32_t{1}));
 }
 STUDENT_API cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t) {
-  return ask(Op::fill, Writer().put(number_of(pointer)).put(value).put(uint64_t{bytes}));
+  return ask(Op::fill, Writer().put(as_number(pointer)).put(value).put(uint64_t{bytes}));
 }
 STUDENT_API cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
   return cudaMemsetAsync(pointer, value, bytes, nullptr);
@@ -343,7 +343,7 @@ STUDENT_API cudaError_t cudaMemcpyFromSymbol(void*, const void*, size_t, size_t,
 }
 STUDENT_API cudaError_t cudaGetSymbolAddress(void** pointer, const void* symbol) {
   uint64_t address = 0, bytes = 0;
-  const cudaError_t error = address_of(symbol, address, bytes);
+  const cudaError_t error = find_symbol(symbol, address, bytes);
   if (error == cudaSuccess) *pointer = reinterpret_cast<void*>(address);
   return error;
 }
@@ -355,10 +355,10 @@ static cudaError_t encode_tiled(void* to, int type, uint32_t rank, void* address
                                 const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
                                 const uint32_t* steps, int interleave, int swizzle, int promotion,
                                 int fill) {
-  if (!to || number_of(to) % 64 || !sizes || !box || !steps || (rank > 1 && !strides) || rank < 1 ||
+  if (!to || as_number(to) % 64 || !sizes || !box || !steps || (rank > 1 && !strides) || rank < 1 ||
       rank > TensorMap::kMostRank)
     return cudaErrorInvalidValue;
-  TensorMap map{type, interleave, swizzle, promotion, fill, rank, number_of(address),
+  TensorMap map{type, interleave, swizzle, promotion, fill, rank, as_number(address),
                 {},   {},         {},      {}};
   std::memcpy(map.sizes, sizes, rank * sizeof *sizes);
   if (rank > 1) std::memcpy(map.strides, strides, (rank - 1) * sizeof *strides);
@@ -425,7 +425,7 @@ STUDENT_API cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, 0);
 }
 STUDENT_API cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return ask(Op::stream_destroy, Writer().put(number_of(stream)));
+  return ask(Op::stream_destroy, Writer().put(as_number(stream)));
 }
 STUDENT_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return ask_for(event, Op::event_create, flags);
@@ -434,13 +434,13 @@ STUDENT_API cudaError_t cudaEventCreate(cudaEvent_t* event) {
   return cudaEventCreateWithFlags(event, 0);
 }
 STUDENT_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return ask(Op::event_record, Writer().put(number_of(event)).put(number_of(stream)));
+  return ask(Op::event_record, Writer().put(as_number(event)).put(as_number(stream)));
 }
 STUDENT_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return ask(Op::event_wait, Writer().put(number_of(stream)).put(number_of(event)));
+  return ask(Op::event_wait, Writer().put(as_number(stream)).put(as_number(event)));
 }
 STUDENT_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return ask(Op::event_destroy, Writer().put(number_of(event)));
+  return ask(Op::event_destroy, Writer().put(as_number(event)));
 }
 
 // ---- The call -----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ bool belongs_to(const ipc_perm& object, unsigned user) {
 }
 
 // System V's segments of shared memory, queues and semaphores, which no file system shows.
-void remove_ipc_of(unsigned user) {
+void remove_ipc_objects(unsigned user) {
   shmid_ds segment;
   const int segments = shmctl(0, SHM_INFO, &segment);
   for (int i = 0; i <= segments; ++i)
@@ -74,7 +74,7 @@ void remove_ipc_of(unsigned user) {
 }
 
 // A user's files in a folder, also in those folders below it where everybody may write.
-void remove_files_of(unsigned user, const std::filesystem::path& place) {
+void remove_owned_files(unsigned user, const std::filesystem::path& place) {
   namespace fs = std::filesystem;
   std::error_code error;
   std::vector<fs::path> left, below;
@@ -88,13 +88,13 @@ void remove_files_of(unsigned user, const std::filesystem::path& place) {
       below.push_back(entry->path());
   }
   for (const fs::path& path : left) fs::remove_all(path, error);
-  for (const fs::path& folder : below) remove_files_of(user, folder);
+  for (const fs::path& folder : below) remove_owned_files(user, folder);
 }
 
 // What a user leaves where everybody may write.
-void remove_all_of(unsigned user) {
-  for (const char* place : kShared) remove_files_of(user, place);
-  remove_ipc_of(user);
+void remove_all_owned(unsigned user) {
+  for (const char* place : kShared) remove_owned_files(user, place);
+  remove_ipc_objects(user);
 }
 
 // A folder and all that is in it is the user's from now on; links are left alone.
@@ -134,7 +134,7 @@ void write_no_files() {
   close(rules);
 }
 
-const char* name_of(Isolation isolation) {
+const char* isolation_name(Isolation isolation) {
   return isolation == Isolation::bubblewrap   ? "bubblewrap"
          : isolation == Isolation::other_user ? "user"
                                               : "none";
@@ -142,7 +142,7 @@ const char* name_of(Isolation isolation) {
 
 Isolation isolation_named(const std::string& name) {
   for (const Isolation known : {Isolation::bubblewrap, Isolation::other_user})
-    if (name == name_of(known)) return known;
+    if (name == isolation_name(known)) return known;
   return Isolation::none;
 }
 
@@ -233,7 +233,7 @@ void execute_when_closed(char* const arguments[], char* const environment[]) {
   }
 }
 
-void end_all_of(unsigned user) {
+void end_and_clean_up(unsigned user) {
   const pid_t child = fork();
   if (child == 0) {
     // Whom kill(-1) reaches is decided by who asks.
@@ -241,7 +241,7 @@ void end_all_of(unsigned user) {
     _exit(0);
   }
   if (child > 0) waitpid(child, nullptr, 0);
-  remove_all_of(user);
+  remove_all_owned(user);
 }
 
 LentFolder::LentFolder(const std::string& folder) : folder_(folder) {
@@ -254,7 +254,7 @@ LentFolder::~LentFolder() {
     give(folder_, geteuid());
   } catch (const std::exception&) {  // it is gone
   }
-  end_all_of(user_);
+  end_and_clean_up(user_);
   if (taken_ >= 0) close(taken_);
 }
 bool LentFolder::reaches(const std::string& program) const {

@@ -15,8 +15,8 @@ enum class Isolation {
 
 // The best that this machine allows, found by trying.
 Isolation best_isolation();
-const char* name_of(Isolation isolation);
-// By name_of(); `none` for other names.
+const char* isolation_name(Isolation isolation);
+// By isolation_name(); `none` for other names.
 Isolation isolation_named(const std::string& name);
 
 // A command under bubblewrap. Of the file system it sees the system's programs and libraries and
@@ -28,7 +28,7 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command, const 
 
 // A user for Isolation::other_user that nobody else has who asks: all of a user's processes are
 // ended together. The search begins at `first`. It is taken until `taken` is closed; -1 where no
-// lock can be had, and then the user is that of `first`.
+// lock can be had, and then the user is `first`.
 unsigned free_user(unsigned first, int& taken);
 // The user of the process that asks, until it ends.
 unsigned user_of_this_process();
@@ -44,7 +44,7 @@ void limit_address_space();
 // for which it waits 10 s. Returns only where that fails.
 void execute_when_closed(char* const arguments[], char* const environment[]);
 // Ends all processes of that user, and removes what it left where everybody may write.
-void end_all_of(unsigned user);
+void end_and_clean_up(unsigned user);
 
 // A folder that another user has for as long as this lives, with all that is in it: for a process that runs
 // as that user. Its processes end with it.

@@ -34,7 +34,7 @@ void set_limit(int what, rlim_t most) {
   setrlimit(decltype(RLIMIT_DATA)(what), &limit);
 }
 
-// The environment with additions; of two definitions the last one counts.
+// The environment with additions; the last of two definitions counts.
 std::vector<std::string> environment_with(const Environment& additions) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry; ++entry) {

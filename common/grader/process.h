@@ -12,7 +12,7 @@ namespace lab::grader {
 
 struct Ended {
   int exit_code = -1;  // -1: it did not end by itself
-  int signal = 0;      // that ended it
+  int signal = 0;      // the signal that ended it
   bool timed_out = false;
   std::string output;  // stdout and stderr, at most 1 MiB of them
 };
@@ -36,9 +36,9 @@ struct Outcome {
     printed_too_much
   } how = right_so_far;
   std::string message;   // why it failed, in words
-  std::string output;    // of a case that came to its end, as it lay on the device
-  Printed printed;       // in Mode::cases, by the student's code
-  std::string findings;  // the virtual GPU's words: of this case, in the other modes of all
+  std::string output;    // the output of a case that ended, as it lay on the device
+  Printed printed;       // what the student's code printed, in Mode::cases
+  std::string findings;  // the virtual GPU's words on this case, or in the other modes on all
 };
 
 // In front of the names of arguments in counters: other allocations have names that the student
@@ -72,7 +72,7 @@ struct Library {
   std::vector<std::string> warnings;  // as in Grade, of each file, when it could
   // Files are compiled in a folder of their own; in messages they have the names they came with.
   std::string compiled_in, came_from;
-  std::vector<std::string> texts = {};  // of the files, when it could be built
+  std::vector<std::string> texts = {};  // the files' content, when it could be built
   bool own_rights = false;              // as in Grade
   std::string as_handed_in(std::string text) const;
 };
@@ -84,15 +84,15 @@ Library build(const Task& task, const std::vector<Source>& sources, const std::s
 // standard library's headers in < >, and its task's own; it neither renames its lines nor hides warnings.
 std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers);
 
-// Runs those of `cases` that have these numbers in one process until one fails; at least one outcome,
-// in that order. folder: for what the process writes. ended: how the process did. What is printed is kept
-// in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
+// Runs the cases with these numbers in one process until one fails; returns at least one outcome,
+// in the order of `numbers`. folder: for what the process writes. ended: how the process ended.
+// Its output is kept in Mode::cases only: elsewhere it would be the same again. Throws BuildError.
 std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
                                const Library& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended);
 
-// Points for an entry of a library. cases, measured: those of the task.
+// Points for an entry of a library. cases, measured: the task's.
 Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
             const Library& library, int entry, const Limits& limits);
 

@@ -140,8 +140,8 @@ std::string text_report(const Task& task, const Grade& grade) {
 }
 
 std::string tap_report(const Grade& grade) {
-  const std::string isolation =
-      format("# isolation: %s\n", name_of(grade.isolation)) + indented(isolation_note(grade), "# ");
+  const std::string isolation = format("# isolation: %s\n", isolation_name(grade.isolation)) +
+                                indented(isolation_note(grade), "# ");
   if (!grade.refused.empty())
     return "TAP version 13\n1..1\nnot ok 1 - " + grade.refused + "\n" +
            indented(grade.message, "# ") + appendix(grade, "# ") + isolation;
@@ -166,7 +166,7 @@ std::string json_report(const Task& task, const Grade& grade) {
                {"file", grade.file},
                {"points", grade.points()},
                {"most", 100},
-               {"isolation", name_of(grade.isolation)},
+               {"isolation", isolation_name(grade.isolation)},
                {"note", isolation_note(grade)},
                {"refused", grade.refused.empty() ? Json(nullptr) : Json(grade.refused)},
                {"message", grade.message},
@@ -205,7 +205,7 @@ std::string gradescope_report(const Task& task, const Grade& grade) {
   Json json = {{"score", grade.points()},
                {"output", output},
                {"stdout_visibility", "hidden"},
-               {"extra_data", {{"isolation", name_of(grade.isolation)}}},
+               {"extra_data", {{"isolation", isolation_name(grade.isolation)}}},
                {"tests", Json::array()}};
   if (grade.refused.empty())
     for (const Item& item : grade.items) {

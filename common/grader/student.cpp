@@ -68,7 +68,7 @@ class Session {
  private:
   struct Kernel {
     const void* handle;
-    std::vector<size_t> bytes;  // of each parameter
+    std::vector<size_t> bytes;  // one size for each parameter
   };
 
   cudaError_t execute(Op op, Reader& in, Writer& out) {
@@ -88,18 +88,18 @@ class Session {
       case Op::copy:
         return memory(op, in, out);
       case Op::set_attribute: {
-        const Kernel& kernel = kernel_of(in);
+        const Kernel& kernel = read_kernel(in);
         const auto attribute = in.get<cudaFuncAttribute>();
         return cudaFuncSetAttribute(kernel.handle, attribute, in.get<int>());
       }
       case Op::get_attributes: {
         cudaFuncAttributes attributes{};
-        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel_of(in).handle);
+        const cudaError_t error = cudaFuncGetAttributes(&attributes, read_kernel(in).handle);
         out.put(attributes);
         return error;
       }
       case Op::occupancy: {
-        const Kernel& kernel = kernel_of(in);
+        const Kernel& kernel = read_kernel(in);
         const int threads = in.get<int>();
         const uint64_t shared = in.get<uint64_t>();
         int blocks = 0;
@@ -184,12 +184,12 @@ class Session {
     }
   }
 
-  Kernel& kernel_of(Reader& in) {
+  Kernel& read_kernel(Reader& in) {
     const uint64_t number = in.get<uint64_t>();
     if (number >= kernels_.size()) throw Broken("an unknown kernel");
     return kernels_[number];
   }
-  cudaLibrary_t library_of(Reader& in) {
+  cudaLibrary_t read_library(Reader& in) {
     const uint64_t number = in.get<uint64_t>();
     if (number >= libraries_.size()) throw Broken("an unknown library");
     return libraries_[number];
@@ -218,7 +218,7 @@ class Session {
   }
 
   cudaError_t find_kernel(Reader& in, Writer& out) {
-    const cudaLibrary_t library = library_of(in);
+    const cudaLibrary_t library = read_library(in);
     cudaKernel_t kernel = nullptr;
     const cudaError_t error = cudaLibraryGetKernel(&kernel, library, in.rest().c_str());
     if (error != cudaSuccess) return error;
@@ -238,7 +238,7 @@ class Session {
   }
 
   cudaError_t find_variable(Reader& in, Writer& out) {
-    const cudaLibrary_t library = library_of(in);
+    const cudaLibrary_t library = read_library(in);
     void* address = nullptr;
     size_t bytes = 0;
     const cudaError_t error = cudaLibraryGetGlobal(&address, &bytes, library, in.rest().c_str());
@@ -447,7 +447,7 @@ class Process {
       waitpid(child_, nullptr, 0);
     }
     reaped_ = true;
-    if (user_ != 0) end_all_of(user_);
+    if (user_ != 0) end_and_clean_up(user_);
   }
 
   unsigned user_;

@@ -58,7 +58,7 @@ class Difference {
     return result;
   }
 
-  // Whether each row is the right one or that of another output, and one is the latter; everywhere:
+  // Whether each row is the right one or another output's, and one is the latter; everywhere:
   // whether each is the latter.
   bool is(const std::vector<double>& other, bool everywhere) const {
     if (other.size() != got_.size()) return false;
@@ -91,7 +91,7 @@ class Difference {
       std::vector<bool> has(size_t(problem_.dims[axis]));
       for (size_t i = 0; i < got_.size(); ++i)
         if (chosen(i)) has[size_t(index(i, axis))] = true;
-      const std::string which = which_of(has);
+      const std::string which = index_range(has);
       if (!which.empty()) text += (text.empty() ? "" : ", ") + axis_name(axis) + " " + which;
     }
     return text;
@@ -142,7 +142,7 @@ class Difference {
                   problem_.expected[element + size_t(j) * inner - size_t(i) * inner]);
     });
   }
-  static std::string which_of(const std::vector<bool>& has) {
+  static std::string index_range(const std::vector<bool>& has) {
     const auto number = [](size_t i) { return std::to_string(i); };
     const size_t first = size_t(std::find(has.begin(), has.end(), true) - has.begin());
     size_t last = first, count = 0;
@@ -161,8 +161,8 @@ class Difference {
 };
 
 // What to think about, as the case says it for this kind, or in general.
-std::string cause_of(const Case& problem, Symptom::Kind kind) {
-  const auto own = problem.causes.find(name_of(kind));
+std::string likely_cause(const Case& problem, Symptom::Kind kind) {
+  const auto own = problem.causes.find(symptom_name(kind));
   return own == problem.causes.end() ? problem.hint : own->second;
 }
 
@@ -172,17 +172,17 @@ std::string only(const std::string& where) {
 
 }  // namespace
 
-const char* name_of(Symptom::Kind kind) {
+const char* symptom_name(Symptom::Kind kind) {
   const char* const names[] = {"unwritten", "not finite",  "zero",     "constant", "factor",
                                "exchanged", "alternative", "rounding", "other"};
   return names[kind];
 }
 
-Symptom symptom_of(const Case& problem, const std::vector<double>& got,
-                   const std::vector<bool>& untouched) {
+Symptom find_symptom(const Case& problem, const std::vector<double>& got,
+                     const std::vector<bool>& untouched) {
   const Difference difference(problem, got);
   const auto found = [&](Symptom::Kind kind, const std::string& words) {
-    return Symptom{kind, words, cause_of(problem, kind)};
+    return Symptom{kind, words, likely_cause(problem, kind)};
   };
   if (!difference.any())
     return found(Symptom::rounding,
@@ -237,7 +237,7 @@ Symptom symptom_of(const Case& problem, const std::vector<double>& got,
   return found(Symptom::other, wrong);
 }
 
-std::string pattern_of(const std::vector<Case>& cases, const std::set<size_t>& right) {
+std::string find_pattern(const std::vector<Case>& cases, const std::set<size_t>& right) {
   if (right.size() < 2 || cases.size() - right.size() < 2) return "";
   for (size_t s = 0; s < cases[0].sizes.size(); ++s) {
     const std::string& name = cases[0].sizes[s].first;

@@ -18,21 +18,22 @@ struct Symptom {
     constant,     // all wrong elements are one number
     factor,       // each wrong row is the right one, times a number
     exchanged,    // each wrong part along one axis is the right one of another index
-    alternative,  // the output is that of one of Case::alternatives
+    alternative,  // the output is one of Case::alternatives
     rounding,     // each element is right, all together are too far off
     other
   } kind = other;
   std::string words;  // first stage: what is seen
   std::string cause;  // second stage
 };
-const char* name_of(Symptom::Kind kind);
+const char* symptom_name(Symptom::Kind kind);
 
-// Of an output that the comparison did not pass. untouched: elements that nobody wrote.
-Symptom symptom_of(const Case& problem, const std::vector<double>& got,
-                   const std::vector<bool>& untouched);
+// What is wrong with an output that did not pass the comparison. untouched: elements that nobody
+// wrote.
+Symptom find_symptom(const Case& problem, const std::vector<double>& got,
+                     const std::vector<bool>& untouched);
 
 // What the right problems have in common and the wrong ones do not, by their sizes: "right are the
 // problems with up to 64 keys, wrong are those from 65 on"; "" where nothing shows.
-std::string pattern_of(const std::vector<Case>& cases, const std::set<size_t>& right);
+std::string find_pattern(const std::vector<Case>& cases, const std::set<size_t>& right);
 
 }  // namespace lab::grader

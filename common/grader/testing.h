@@ -41,8 +41,8 @@ std::vector<std::string> check_points(const std::string& program, const std::str
                                       const std::vector<std::string>& more = {});
 
 // The points of all submissions, each with its name: for such as may get any number up to a bound.
-std::vector<std::pair<std::string, int>> points_of(const std::string& program,
-                                                   const std::string& task,
-                                                   const std::vector<Submission>& submissions);
+std::vector<std::pair<std::string, int>> graded_points(const std::string& program,
+                                                       const std::string& task,
+                                                       const std::vector<Submission>& submissions);
 
 }  // namespace lab::grader::testing

@@ -52,7 +52,7 @@ enum class Op : uint32_t {
 
 struct Header {
   uint32_t op;     // an answer has the cudaError_t here
-  uint32_t bytes;  // that follow
+  uint32_t bytes;  // how many bytes follow
 };
 constexpr uint32_t kMostBytes = 256u << 20;
 

@@ -102,7 +102,8 @@ class Scratch {
   cudaStream_t stream_;
 };
 
-// Runs `body`; of what it throws the status, and the words for vision_last_message().
+// Runs `body`. Returns the status that stands for what it throws, whose words vision_last_message()
+// then gives.
 int guarded(const std::function<void()>& body);
 // Throws std::runtime_error naming what CUDA refused.
 void require(cudaError_t error, const char* what);

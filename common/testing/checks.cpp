@@ -191,9 +191,9 @@ void check_load_groups(const std::string& file, size_t kernels,
   const auto end_of_kernel = [&] {
     if (name.empty()) return;
     CAPTURE(name);
-    std::vector<int> arguments;  // of ...ILi64ELi32ELi8EE...
-    static const std::regex number_of("Li(\\d+)E");
-    for (std::sregex_iterator at(name.begin(), name.end(), number_of), end; at != end; ++at)
+    std::vector<int> arguments;  // 64, 32, 8 in ...ILi64ELi32ELi8EE...
+    static const std::regex integer_argument("Li(\\d+)E");
+    for (std::sregex_iterator at(name.begin(), name.end(), integer_argument), end; at != end; ++at)
       arguments.push_back(std::stoi((*at)[1]));
     CHECK(text(found) == text(groups(arguments)));
     ++number;

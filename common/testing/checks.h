@@ -89,7 +89,7 @@ void check_load_groups(const std::string& file, size_t kernels,
                        const std::function<std::vector<int>(const std::vector<int>&)>& groups);
 
 // These flags on a GPU, none on the virtual one: where a program's default is a larger problem on a GPU, they
-// ask for that of the virtual one.
+// ask for the virtual one's problem.
 std::vector<std::string> on_a_gpu(const std::vector<std::string>& flags);
 
 struct PhotoRun {

@@ -11,7 +11,7 @@ namespace lab::testing {
 
 // Compiles C++ with the environment's CXX (g++) to a library that programs load before all others,
 // as long as this lives (LD_PRELOAD). Only a program with CUDA's functions in a shared library, as
-// on the virtual GPU, takes those of `source` instead. Throws std::runtime_error with what the
+// on the virtual GPU, takes the ones of `source` instead. Throws std::runtime_error with what the
 // compiler said.
 class Preloaded {
  public:

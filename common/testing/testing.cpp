@@ -204,8 +204,8 @@ Mutants::~Mutants() {
 
 const void* Mutants::kernel(size_t number, const std::string& name,
                             const std::vector<int>& arguments, const std::string& type) const {
-  // ".visible .entry _ZN8mutant_113scores_kernelEPK...(": lengths and names, as C++ mangles them;
-  // of a template "...16attention_kernelILi64ELi4EEEvPK...", of what is static "..._1L11pack_kernelE".
+  // ".visible .entry _ZN8mutant_113scores_kernelEPK...(": lengths and names, as C++ mangles them; a
+  // template is "...16attention_kernelILi64ELi4EEEvPK...", a static kernel "..._1L11pack_kernelE".
   std::string integers = type;
   for (const int argument : arguments) integers += format("Li%dE", argument);
   if (!integers.empty()) integers = "I" + integers + "E";

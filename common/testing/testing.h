@@ -141,9 +141,9 @@ class Mutants {
   Mutants(const Mutants&) = delete;
   Mutants& operator=(const Mutants&) = delete;
 
-  // The kernel of that name, to be launched with launch(); of a template, the instance with those
-  // integers as its arguments; `type` is that of a first argument that is a type, as C++ mangles it
-  // ("f", "6__half").
+  // The kernel of that name, to be launched with launch(). `arguments` choose a template's instance
+  // by its integers, `type` by a first argument that is a type, as C++ mangles it ("f",
+  // "6__half").
   const void* kernel(size_t number, const std::string& name, const std::vector<int>& arguments = {},
                      const std::string& type = "") const;
   const std::string& ptx() const { return ptx_; }
@@ -178,7 +178,7 @@ class TemporaryFolder {
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   const std::string& folder() const { return folder_; }
   void write(const std::string& name, const std::string& content) const;
-  std::vector<std::string> names() const;  // of the files in it, sorted
+  std::vector<std::string> names() const;  // names of the files in it, sorted
 
  private:
   std::string folder_;

@@ -83,7 +83,7 @@ template <class Element_, int kRows_, int kColumns_, template <int> class Layout
 struct alignas(128) SharedTile {
   using Element = Element_;
   static constexpr int kRows = kRows_, kColumns = kColumns_;
-  static constexpr int kPieces = kColumns / kOfPiece<Element>;  // of a row
+  static constexpr int kPieces = kColumns / kOfPiece<Element>;  // pieces per row
   using Layout = Layout_<kPieces * kPieceBytes>;
   static_assert(kColumns % kDepth<Element> == 0, "whole products");
 
@@ -188,7 +188,7 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], uint32_t from_shared) {
                : "r"(from_shared)
                : "memory");
 }
-// The same of matrices of 8 x 8 halves, each transposed: lane 4 g + t gets elements 2 t and 2 t + 1
+// The same with each matrix of 8 x 8 halves transposed: lane 4 g + t gets elements 2 t and 2 t + 1
 // of column g. PTX ISA, ldmatrix (.trans).
 __device__ inline void ldmatrix_transposed(uint32_t (&to)[4], uint32_t from_shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

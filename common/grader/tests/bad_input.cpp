@@ -28,7 +28,7 @@ const char* const kQuick = "#include \"solution.cuh\"\n";
 
 struct Wrong {
   std::vector<std::string> arguments;
-  std::string words;  // that stand in the message
+  std::string words;  // words that stand in the message
 };
 
 }  // namespace

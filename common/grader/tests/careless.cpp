@@ -33,7 +33,7 @@ TEST_CASE("careless: exercise 4 without one of its barriers of a warp") {
     submissions.push_back(
         {"without number " + std::to_string(n), without_syncwarp(solution, n), {}});
   REQUIRE(submissions.size() == 10);
-  const auto points = points_of("exercise4", "exercise.cuh", submissions);
+  const auto points = graded_points("exercise4", "exercise.cuh", submissions);
   for (size_t i = 0; i < points.size(); ++i) {
     CAPTURE(points[i].first);
     // Numbers 0 and 7 stand where lanes overwrite what others have read before a vote or before they
@@ -47,7 +47,7 @@ TEST_CASE("careless: a local variable that is read before it is set") {
       // The compiler sees these two.
       "float unset;\n  float output = unset;",
       "float unset, output = 0.0f;\n  if (keys < 0) output = unset;",
-      // Of these it says nothing.
+      // The check reports nothing here.
       "float output;\n  float& sum = output;\n  sum += 0.0f;",
       "float output;\n  float* const sum = &output;\n  *sum = *sum + 0.0f;",
       "float output;\n  [](float& x) { x += 0.0f; }(output);",
@@ -56,7 +56,7 @@ TEST_CASE("careless: a local variable that is read before it is set") {
   };
   std::vector<Submission> submissions;
   for (const std::string& lines : sums) submissions.push_back({lines, with_sum(lines), {}});
-  for (const auto& [text, points] : points_of("exercise1", "exercise.cuh", submissions)) {
+  for (const auto& [text, points] : graded_points("exercise1", "exercise.cuh", submissions)) {
     CAPTURE(text);
     CHECK(points <= 80);
   }
@@ -68,7 +68,7 @@ TEST_CASE("careless: a local variable whose first reading is in a loop") {
       {"the sum over the keys", with_sum("float output;"), {}},
       {"a score", planted(solution, "float score = 0.0f;", "float score;"), {}},
       {"the sum of the weights", planted(solution, "float row_sum = 0.0f;", "float row_sum;"), {}}};
-  for (const auto& [name, points] : points_of("exercise1", "exercise.cuh", submissions)) {
+  for (const auto& [name, points] : graded_points("exercise1", "exercise.cuh", submissions)) {
     CAPTURE(name);
     CHECK(points <= 80);
   }

@@ -63,7 +63,7 @@ std::string with_host_code(const std::string& file, const std::string& code) {
                  std::string("#include <cmath>\n") + kHeaders);
 }
 
-std::string name_of(size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); }
+std::string file_name(size_t i) { return (i < 10 ? "0" : "") + std::to_string(i); }
 
 nlohmann::json report(const TemporaryFolder& folder, const std::string& name) {
   return nlohmann::json::parse(file_content(folder.path(name + ".json")));
@@ -103,14 +103,14 @@ TEST_CASE("cheats: files of others are not included") {
       "_Pragma(\"nv_diag_suppress 549\") // is not for an exercise",
   };
   folder.write("neighbour.cuh", first_solution());
-  for (size_t i = 0; i < lines.size(); ++i) folder.write(name_of(i) + ".cuh", lines[i] + "\n");
+  for (size_t i = 0; i < lines.size(); ++i) folder.write(file_name(i) + ".cuh", lines[i] + "\n");
   const ProgramResult result =
       run_program("exercise1", {"--batch", ".", "--seconds", kPatient}, folder.folder());
   CHECK(result.exit_code == 1);
   CHECK(has(result.output, "100  neighbour.cuh\n"));
   for (size_t i = 0; i < lines.size(); ++i) {
     CAPTURE(lines[i]);
-    const auto json = report(folder, name_of(i));
+    const auto json = report(folder, file_name(i));
     const std::string message = json.at("message");
     CAPTURE(message);
     CHECK(json.at("points") == 0);

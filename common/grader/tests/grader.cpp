@@ -188,15 +188,14 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
   CHECK(has(json(5).at("printed").at("text"), "all is well, all points\n"));
   CHECK(json(5).at("printed").at("more_lines") > 100000);
   CHECK(json(6).at("printed").is_null());
-  // 64 threads of the first problem's only block have a row: 20 lines, 44 more and that of the
-  // host.
+  // 64 threads of the first problem's only block have a row: 20 lines, 44 more and the host's.
   const auto few = json(7).at("printed");
   CHECK(few.at("case") == "[batch 1, heads 1, 1 queries, 1 keys, head_dim 64]");
   CHECK(has(few.at("text"), "thread 0\nthread 1\n"));
   CHECK(has(few.at("text"), "thread 19\n"));
   CHECK_FALSE(has(few.at("text"), "thread 20\n"));
   CHECK(few.at("more_lines") == 45);
-  // Findings where checks are not run count too; and what is printed is that of the wrong problem.
+  // Findings where checks are not run count too; and the wrong problem's output is shown.
   const std::string finding = json(8).at("items")[1].at("details");
   CAPTURE(finding);
   CHECK(has(finding, "error: misaligned read of 4 bytes"));
@@ -244,7 +243,8 @@ TEST_CASE("grader: one file of a folder that does not compile, one that never co
 TEST_CASE("grader: one file that does not compile leaves the others together") {
   using lab::grader::Group;
   // The groups that compile when `bad` never do and no group may have both of `apart`; and the calls.
-  const auto groups_of = [](size_t files, size_t groups, const Group& bad, const Group& apart) {
+  const auto compiled_groups = [](size_t files, size_t groups, const Group& bad,
+                                  const Group& apart) {
     std::mutex mutex;
     std::vector<Group> good;
     size_t calls = 0;
@@ -264,14 +264,14 @@ TEST_CASE("grader: one file that does not compile leaves the others together") {
     return std::pair{good, calls};
   };
   using Groups = std::vector<Group>;
-  CHECK(groups_of(5, 2, {}, {}) == std::pair{Groups{{0, 2, 4}, {1, 3}}, size_t(2)});
-  CHECK(groups_of(5, 0, {}, {}) == std::pair{Groups{}, size_t(0)});
-  // Two that both define what the other does.
-  CHECK(groups_of(6, 1, {}, {2, 3}) == std::pair{Groups{{0, 2, 4}, {1, 3, 5}}, size_t(3)});
-  // Of 12, file 5 is alone in the end: 12, its half of 6, its 3, its 2.
-  CHECK(groups_of(12, 1, {5}, {}) ==
+  CHECK(compiled_groups(5, 2, {}, {}) == std::pair{Groups{{0, 2, 4}, {1, 3}}, size_t(2)});
+  CHECK(compiled_groups(5, 0, {}, {}) == std::pair{Groups{}, size_t(0)});
+  // Two files define the same function.
+  CHECK(compiled_groups(6, 1, {}, {2, 3}) == std::pair{Groups{{0, 2, 4}, {1, 3, 5}}, size_t(3)});
+  // File 5 of 12 is alone in the end: 12, its half of 6, its 3, its 2.
+  CHECK(compiled_groups(12, 1, {5}, {}) ==
         std::pair{Groups{{0, 2, 4, 6, 8, 10}, {1, 9}, {3, 7, 11}}, size_t(6)});
-  CHECK(groups_of(4, 1, {0, 1, 2, 3}, {}) == std::pair{Groups{}, size_t(3)});
+  CHECK(compiled_groups(4, 1, {0, 1, 2, 3}, {}) == std::pair{Groups{}, size_t(3)});
 }
 
 TEST_CASE("grader: other parameters are a build error in words") {

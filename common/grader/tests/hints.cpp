@@ -34,7 +34,7 @@ const Case& problem() {
 double infinity() { return std::numeric_limits<double>::infinity(); }
 
 using Output = std::vector<double>;
-// Of the right output: change(element, batch, head, query, d).
+// The right output after change(element, batch, head, query, d) for each element.
 Output changed(const std::function<void(double&, int, int, int, int)>& change) {
   Output output = problem().expected;
   size_t i = 0;
@@ -125,10 +125,10 @@ TEST_CASE("hints: how an output is wrong") {
   for (const Mistake& wrong : all) {
     CAPTURE(wrong.what);
     const Symptom found =
-        symptom_of(problem(), wrong.output, std::vector<bool>(wrong.output.size()));
+        find_symptom(problem(), wrong.output, std::vector<bool>(wrong.output.size()));
     CAPTURE(found.words);
     CAPTURE(found.cause);
-    CHECK(std::string(name_of(found.kind)) == name_of(wrong.kind));
+    CHECK(std::string(symptom_name(found.kind)) == symptom_name(wrong.kind));
     CHECK(has(found.words, wrong.seen));
     CHECK(has(found.cause, wrong.cause));
     CHECK_FALSE(found.words.empty());
@@ -139,15 +139,15 @@ TEST_CASE("hints: how an output is wrong") {
     x = NAN;
     untouched[((size_t(b) * kHeads + h) * kTokens + q) * kDim + d] = true;
   });
-  const Symptom found = symptom_of(problem(), holes, untouched);
-  CHECK(std::string(name_of(found.kind)) == "unwritten");
+  const Symptom found = find_symptom(problem(), holes, untouched);
+  CHECK(std::string(symptom_name(found.kind)) == "unwritten");
   CHECK(has(found.words, "never written. It concerns only query 48 and more"));
 }
 
 TEST_CASE("hints: a chapter without tiles hears of none") {
   Case plain = attention_case(tensors(), expected(tensors()));
   const Output half = changed([](double& x, int, int, int, int) { x /= 2; });
-  const Symptom found = symptom_of(plain, half, std::vector<bool>(half.size()));
+  const Symptom found = find_symptom(plain, half, std::vector<bool>(half.size()));
   CHECK(has(found.cause, "the sum of all weights of this row"));
   CHECK_FALSE(has(found.cause, "rescale"));
   for (const Case::Alternative& alternative : plain.alternatives())
@@ -162,16 +162,16 @@ TEST_CASE("hints: what wrong problems have in common") {
     return cases;
   };
   const std::vector<Case> cases = of({1, 16, 33, 64, 65, 128});
-  CHECK(pattern_of(cases, {1, 3, 5}) ==
+  CHECK(find_pattern(cases, {1, 3, 5}) ==
         "right are the problems whose keys are a multiple of 16, and no others");
-  CHECK(pattern_of(cases, {0, 1, 2, 3}) ==
+  CHECK(find_pattern(cases, {0, 1, 2, 3}) ==
         "right are the problems with up to 64 keys, wrong those with 65 and more");
-  CHECK(pattern_of(cases, {3, 4, 5}) ==
+  CHECK(find_pattern(cases, {3, 4, 5}) ==
         "wrong are the problems with up to 33 keys, right those with 64 and more");
-  CHECK(pattern_of(cases, {0, 5, 2}) == "");
-  CHECK(pattern_of(cases, {0}) == "");              // one is no pattern
-  CHECK(pattern_of(cases, {0, 1, 2, 3, 4}) == "");  // neither is one that is wrong
-  CHECK(pattern_of(of({4, 4, 4, 4}), {0, 1}) == "");
+  CHECK(find_pattern(cases, {0, 5, 2}) == "");
+  CHECK(find_pattern(cases, {0}) == "");              // one is no pattern
+  CHECK(find_pattern(cases, {0, 1, 2, 3, 4}) == "");  // neither is one that is wrong
+  CHECK(find_pattern(of({4, 4, 4, 4}), {0, 1}) == "");
 }
 
 TEST_CASE("hints: the cause of a race that is none of barriers comes first") {
@@ -201,7 +201,7 @@ namespace {
 struct Planted {
   std::string chapter, program, what;
   const char *find, *replace;
-  const char *seen, *cause;  // of the first item
+  const char *seen, *cause;  // both stages of the first item's hint
   const char* never = "tile";
 };
 

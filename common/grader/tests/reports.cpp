@@ -12,7 +12,7 @@ using lab::grader::testing::has;
 
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -47,7 +47,7 @@ TEST_CASE("reports: points in one column, at most 100 columns") {
   const std::string text = text_report(task(), wordy());
   CAPTURE(text);
   int with_points = 0;
-  for (const std::string& line : lines_of(text)) {
+  for (const std::string& line : split_lines(text)) {
     CAPTURE(line);
     const bool symbol = has(line, "ᵀ");  // three bytes, one column
     CHECK(line.size() <= 100 + (symbol ? 2 : 0));
@@ -67,7 +67,7 @@ TEST_CASE("reports: what the student's code prints is text, never structure") {
   const std::string tap = tap_report(grade);
   CHECK(has(tap, "\n#   ok 1 - not a test\n"));
   int tests = 0;
-  for (const std::string& line : lines_of(tap))
+  for (const std::string& line : split_lines(tap))
     tests += line.starts_with("ok ") || line.starts_with("not ok ");
   CHECK(tests == 3);
   const auto json = nlohmann::json::parse(json_report(task(), grade));

@@ -66,9 +66,9 @@ lab::testing::ProgramResult grade_all(const lab::testing::TemporaryFolder& folde
 
 }  // namespace
 
-std::vector<std::pair<std::string, int>> points_of(const std::string& program,
-                                                   const std::string& task,
-                                                   const std::vector<Submission>& submissions) {
+std::vector<std::pair<std::string, int>> graded_points(const std::string& program,
+                                                       const std::string& task,
+                                                       const std::vector<Submission>& submissions) {
   const lab::testing::TemporaryFolder folder;
   grade_all(folder, program, task, submissions, {});
   std::vector<std::pair<std::string, int>> points;

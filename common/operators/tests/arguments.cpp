@@ -60,7 +60,7 @@ TEST_CASE("types, strides, alignment and place") {
       a.run(),
       "attention_forward: v has strides [512, 32, 64, 1], must be contiguous: [512, 256, 32, 1]");
   a.v.tensor.strides[1] = 256, a.v.tensor.strides[2] = 32;
-  a.v.tensor.strides[0] = 12345;  // of a dimension of 1: no matter
+  a.v.tensor.strides[0] = 12345;  // a dimension of 1: its stride does not matter
   RUN(a.run());
   char* const right = static_cast<char*>(a.v.tensor.data);
   a.v.tensor.data = right + 2;

@@ -249,11 +249,11 @@ namespace {
 // A map of 5 x 4 with a class token, of 2 photos.
 constexpr int kHeight = 5, kWidth = 4, kChannels = 8, kQueries = 21, kKeys = 7;
 struct Projected {
-  std::vector<double> maps[3], factor, offset, mean, variance;  // of [3, channels] the last four
+  std::vector<double> maps[3], factor, offset, mean, variance;  // the last four: [3, channels]
   std::vector<double> dx, dw, dscale, dshift;
 };
 int keys_of(int which) { return which == 0 ? kQueries : kKeys; }
-// By the formula; with constant statistics those of `running`.
+// By the formula; constant statistics are `running`'s.
 Projected project(const std::vector<double>& x, const std::vector<double>& w,
                   const std::vector<double>& scale, const std::vector<double>& shift,
                   const std::vector<double> (&dy)[3], const std::vector<double>* running) {
