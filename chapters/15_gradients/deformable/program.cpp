@@ -12,6 +12,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/progress.h"
 #include "../../../common/lab/report.h"
+#include "../../../common/lab/steps.h"
 #include "../../../common/lab/tensors.h"
 #include "json/json.h"
 #include "steps.h"
@@ -96,18 +97,6 @@ struct GradientRun {
 
   const DeformableShape& shape() const { return problem.shape(); }
 };
-
-// The step of that name, or all. Throws UsageError where it is none.
-std::vector<GradientStep> chosen_steps(const std::string& name) {
-  std::string names;
-  const std::vector<GradientStep>& all = gradient_steps();
-  if (name.empty()) return all;
-  for (const GradientStep& step : all) {
-    if (step.name == name) return {step};
-    names += (names.empty() ? "" : &step == &all.back() ? " or " : ", ") + step.name;
-  }
-  throw UsageError("--step '" + name + "': must be " + names);
-}
 
 // The shape, checked, and how many copies there is memory for; then the numbers. Throws LackError
 // for want of memory.
@@ -307,7 +296,7 @@ ExitCode gradient_program(int argc, char** argv) {
   GradientRun run;
   run.asked = gradient_options(argc, argv);
   Options& options = run.asked.common;
-  run.steps = chosen_steps(run.asked.step);
+  run.steps = chosen_steps(run.asked.step, gradient_steps());
   Image photo;
   if (run.asked.draws) photo = load_image(options.image);
   run.device = open_device();

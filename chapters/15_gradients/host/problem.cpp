@@ -134,4 +134,35 @@ Cost gradient_cost(const AttentionShape& shape, bool tensor_cores) {
           2.0 * 5 * double(shape.scores()) * shape.head_dim, tensor_cores};
 }
 
+Comparison compare_forward(const std::vector<half>& output, const std::vector<float>& log_sum_exp,
+                           const GradientExpected& expected, const AttentionShape& shape) {
+  const Comparison right = compare(output, expected.O, expected.for_O,
+                                   {shape.batch, shape.heads, shape.tokens, shape.head_dim});
+  if (!right.pass) return right;
+  const Comparison sums = compare(log_sum_exp, expected.log_sum_exp, expected.for_log_sum_exp,
+                                  {shape.batch, shape.heads, shape.tokens});
+  return sums.pass ? right : sums;
+}
+
+// ---- On the device ------------------------------------------------------------------------------
+
+double gradient_bytes(const AttentionShape& shape) {
+  return 16.0 * double(shape.elements()) + 4.0 * double(shape.rows());
+}
+
+std::vector<GradientArrays> upload(const GradientProblem& problem, int copies) {
+  const AttentionProblem& a = problem.attention;
+  const size_t elements = size_t(a.shape.elements());
+  std::vector<GradientArrays> arrays;
+  for (int i = 0; i < copies; ++i) {
+    const std::string copy = i ? " (copy " + std::to_string(i + 1) + ")" : "";
+    const auto empty = [&](const char* name) { return DeviceArray<half>(elements, name + copy); };
+    arrays.push_back({DeviceArray<half>(a.q, "Q" + copy), DeviceArray<half>(a.k, "K" + copy),
+                      DeviceArray<half>(a.v, "V" + copy), empty("O"), empty("dO"), empty("dQ"),
+                      empty("dK"), empty("dV"),
+                      DeviceArray<float>(size_t(a.shape.rows()), "log_sum_exp" + copy)});
+  }
+  return arrays;
+}
+
 }  // namespace lab

@@ -1,4 +1,4 @@
-// Problems of attention's gradients, how near a result must be, and the program around them.
+// Problems of attention's gradients, how near a result must be, and arrays on the device.
 #pragma once
 
 #include "../../../common/attention/inputs.h"
@@ -60,15 +60,27 @@ GradientComparison compare_gradients(const std::vector<half>& dQ, const std::vec
 // Least traffic, and the operations of five products.
 Cost gradient_cost(const AttentionShape& shape, bool tensor_cores);
 
-// ---- Program ------------------------------------------------------------------------------------
+// O and log-sum-exp of the forward pass beside the expected ones: the first difference that is too large.
+Comparison compare_forward(const std::vector<half>& output, const std::vector<float>& log_sum_exp,
+                           const GradientExpected& expected, const AttentionShape& shape);
 
-using ForwardFunction = void (*)(const half* Q, const half* K, const half* V, half* O,
-                                 float* log_sum_exp, const AttentionShape& shape,
-                                 cudaStream_t stream);
+// ---- On the device ------------------------------------------------------------------------------
 
-// main() of the chapter: flags, memory, problem, the forward pass and the steps one after the other;
-// errors become one line on stderr and the exit code.
-int gradients_main(int argc, char** argv, const char* chapter, const char* about,
-                   const std::vector<gradients::Step>& steps, ForwardFunction forward);
+// On the device, in as many copies as rotation needs; copy 0 is the checked one.
+struct GradientArrays {
+  DeviceArray<half> Q, K, V, O, dO, dQ, dK, dV;
+  DeviceArray<float> log_sum_exp;
+
+  gradients::Pointers pointers(DeviceArray<float>& workspace) {
+    return {Q.data(),           K.data(),  V.data(),  O.data(),  dO.data(),
+            log_sum_exp.data(), dQ.data(), dK.data(), dV.data(), workspace.data()};
+  }
+  void clear() {
+    for (DeviceArray<half>* array : {&dQ, &dK, &dV}) array->fill_nan();
+  }
+};
+// All but O, dO and log_sum_exp, which follow from the forward pass.
+std::vector<GradientArrays> upload(const GradientProblem& problem, int copies);
+double gradient_bytes(const AttentionShape& shape);  // of one copy
 
 }  // namespace lab
