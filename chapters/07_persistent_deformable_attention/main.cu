@@ -6,11 +6,7 @@
 
 using namespace lab;
 
-namespace {
-
 constexpr const char* kChapter = "07_persistent_deformable_attention";
-
-}  // namespace
 
 int main(int argc, char** argv) {
   return guarded_main(kChapter, [&] {

@@ -8,11 +8,7 @@
 
 using namespace patch_embedding;
 
-namespace {
-
 constexpr const char* kChapter = "09_patch_embedding";
-
-}  // namespace
 
 int main(int argc, char** argv) {
   return lab::guarded_main(kChapter, [&] {

@@ -5,11 +5,7 @@
 
 using namespace lab;
 
-namespace {
-
 constexpr const char* kChapter = "11_mlp";
-
-}  // namespace
 
 int main(int argc, char** argv) {
   return guarded_main(kChapter, [&] {

@@ -50,10 +50,9 @@ void write_results(const PhotoOptions& options, const PhotoProblem& problem,
                    const PhotoArrays& arrays, Report& report) {
   if (!options.output.empty()) {
     const std::vector<unsigned char> blurred = arrays.blurred.download();
-    write_safetensors(options.output, {{"out",
-                                        {{problem.shape.height, problem.shape.width},
-                                         std::vector<float>(blurred.begin(), blurred.end()),
-                                         "F32"}}});
+    const std::vector<float> values(blurred.begin(), blurred.end());
+    const PhotoShape& shape = problem.shape;
+    write_safetensors(options.output, {{"out", {{shape.height, shape.width}, values, "F32"}}});
   }
   if (!options.draws) return;
   save_image(options.out, draw_steps(problem, arrays.grey.download(), arrays.blurred.download()));

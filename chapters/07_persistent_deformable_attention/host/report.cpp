@@ -159,10 +159,8 @@ void add_hit_rates(const std::vector<DeformableStep>& steps, const DeformableSha
 void write_output(const std::string& path, const DeformableShape& shape,
                   const std::vector<half>& out) {
   if (path.empty()) return;
-  write_safetensors(path, {{"out",
-                            {{shape.batch, shape.queries, int64_t(shape.heads) * shape.channels},
-                             to_float(out),
-                             "F16"}}});
+  const int64_t columns = int64_t(shape.heads) * shape.channels;
+  write_safetensors(path, {{"out", {{shape.batch, shape.queries, columns}, to_float(out), "F16"}}});
 }
 
 void draw_photo(const DeformableStep& step, const Image& photo, const DeformableOptions& options,

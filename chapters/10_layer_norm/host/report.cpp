@@ -44,11 +44,10 @@ int count_changed(const std::vector<float>& before, const std::vector<float>& no
 
 void write_results(const LayerNormOptions& options, const LayerNormProblem& problem,
                    const std::vector<float>& y, Report& report) {
+  const char* const type = problem.storage == Storage::kFp16 ? "F16" : "F32";
   if (!options.output.empty() && !options.predict)
-    write_safetensors(options.output, {{"out",
-                                        {{problem.shape.rows, problem.shape.columns},
-                                         y,
-                                         problem.storage == Storage::kFp16 ? "F16" : "F32"}}});
+    write_safetensors(options.output,
+                      {{"out", {{problem.shape.rows, problem.shape.columns}, y, type}}});
   if (!options.draws) return;
   save_image(options.out, draw_normalized(problem, y));
   report.note(

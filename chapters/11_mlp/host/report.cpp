@@ -58,11 +58,9 @@ void note_rate(const Device& device, const MlpStep& step, const MlpSizes& sizes,
 void write_results(const MlpOptions& options, const MlpProblem& problem, const MlpOnDevice& arrays,
                    const std::string& last_step, Report& report) {
   const MlpSizes& s = problem.sizes;
+  const char* const type = options.storage() == Storage::kFp16 ? "F16" : "F32";
   if (!options.output.empty())
-    write_safetensors(options.output, {{"out",
-                                        {{s.batch, s.tokens, s.width},
-                                         arrays.y(),
-                                         options.storage() == Storage::kFp16 ? "F16" : "F32"}}});
+    write_safetensors(options.output, {{"out", {{s.batch, s.tokens, s.width}, arrays.y(), type}}});
   if (!options.draws || options.predict) return;
   save_image(options.out, draw_hidden(problem.photo, s, arrays.hidden()));
   report.note(format("%s: the photo, and what eight hidden units of %s answer to its patches",
