@@ -1,6 +1,6 @@
 // What a style-transfer network has beside convolutions with instance norm: a residual block made
 // of two of them, and the way from pixels to planes and back. The order of its layers stands in
-// chapters/08_fused_conv_norm/style.cpp.
+// chapters/08_fused_conv_norm/host/style.cpp.
 #pragma once
 
 #include <cuda_runtime.h>

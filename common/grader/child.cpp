@@ -2,11 +2,12 @@
 // process that holds the code (grader/student.h), and reports through files, so that what is done
 // stays done when something crashes.
 //
-//   exerciseN --child LIBRARY ENTRY MODE FOLDER ISOLATION NUMBER...
+//   exerciseN --child FOLDER
 //
-// FOLDER/problems has what is run, in the order of these numbers: who starts this process has the
-// cases, and computing them once more takes longer than many a kernel. FOLDER/report has one line
-// for each case that was begun, and one for how it went; FOLDER/out.N has its output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N have what the code prints,
+// FOLDER/problems has the mode, the library with its entry, the isolation and the cases: whoever starts
+// this process has computed them, and doing it again would take longer than many a kernel.
+// FOLDER/report gets a line for each case that was begun, and one for how it went; FOLDER/out.N gets its
+// output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N get what the code prints, and
 // FOLDER/findings.N what the virtual GPU says.
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// How a file becomes points: compile, run three times, compare.
+// How a library built from a file (build.cpp) becomes points: run three times, compare.
 #include "grader.h"
 #include "json/json.h"
 #include "lab/compare.h"
