@@ -181,9 +181,10 @@ def code_lines(text):
     return sum(bool(line.split("//")[0].strip()) for line in text.splitlines())
 
 
-# Of a chapter with components: the file of a component's step, in the chapter's folder. (Naive steps have
-# none: their files take types from those of the others.)
-COMPONENT_FILES = {
+# The file of a step that is not named after it, in the chapter's folder; so are all of a chapter with
+# components. (Naive steps have none: their files take types from those of the others.)
+STEP_FILES = {
+    "4 rows a warp": "2_coalescing.cuh",
     "projection fused": "projection/fused.cuh", "projection backward": "projection/backward.cuh",
     "linear tiled": "linear/linear.cuh", "linear tiled, back": "linear/linear.cuh",
     "layer_norm rows": "norm/layer_norm.cuh", "layer_norm rows, back": "norm/layer_norm.cuh",
@@ -204,7 +205,7 @@ def kernel_texts(chapter, kernel, root=ROOT):
     """The files that the kernel's step consists of: its own, and what it includes of its chapter.
 
     A chapter of several steps has a numbered .cuh named after each, a variant has one in variants/, or
-    COMPONENT_FILES names it; a step without one is in kernel.cuh. None where a chapter has neither: the
+    STEP_FILES names it; a step without one is in kernel.cuh. None where a chapter has neither: the
     line is of another chapter's kernel, or of a part of a step.
     """
     folders = glob.glob(os.path.join(root, "chapters", f"{chapter:02}_*"))
@@ -215,8 +216,8 @@ def kernel_texts(chapter, kernel, root=ROOT):
     # A step that is another one with other operands is in the file of those.
     named = [step_file(folders[0], name) for name in (
         kernel, *(["tensor"] if words[-1] in ("tf32", "fp16") else []), words[0])]
-    if kernel in COMPONENT_FILES:
-        named.append(os.path.join(folders[0], COMPONENT_FILES[kernel]))
+    if kernel in STEP_FILES:
+        named.append(os.path.join(folders[0], STEP_FILES[kernel]))
     start = next((path for path in [*named, own] if path and os.path.exists(path)), None)
     if start is None:
         return None

@@ -351,7 +351,7 @@ class Code(Case):
 
     def test_the_chapters_have_lines(self):
         for chapter in problems.LADDER:
-            self.assertGreater(problems.kernel_lines(chapter, "coalescing"), 20)
+            self.assertGreater(problems.kernel_lines(chapter, "4 rows a warp"), 20)
 
     def test_a_step_beside_kernel_cuh_has_its_own_lines(self):
         folder = self.path("chapters/09_two_steps")
