@@ -41,8 +41,9 @@ int main(int argc, char** argv) {
     for (int i = 0; i < copies; ++i) scores.emplace_back(shape.scores(), "scores");
 
     // The three launches one by one, and the step as its users call it.
-    const auto launch_scores =
-        step.variant ? swapped_lanes::launch_scores : naive_attention::launch_scores;
+    const auto launch_scores = step.attention == swapped_lanes::attention
+                                   ? swapped_lanes::launch_scores
+                                   : naive_attention::launch_scores;
     const std::vector<lab::Launch> launches = {
         [&](int i) {
           const lab::AttentionArrays& a = arrays[i % copies];

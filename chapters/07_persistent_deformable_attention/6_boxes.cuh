@@ -124,13 +124,13 @@ void launch_boxes(const half* value, const half* locations, const half* weights,
   });
 }
 
-// Step 6 for any number of heads: bulk() for one, and where the driver makes no tensor maps. Where it
-// cannot run bulk_lacks() says why.
-inline void bulk_or_boxes(const half* value, const half* locations, const half* weights, half* out,
-                          const DeformableShape& shape, cudaStream_t stream) {
+// Step 6: single_copies() for one head, or where the driver makes no tensor maps; else boxes. Throws
+// std::runtime_error where bulk_lacks() says why.
+inline void bulk(const half* value, const half* locations, const half* weights, half* out,
+                 const DeformableShape& shape, cudaStream_t stream) {
   require_arguments(value, locations, weights, out, shape);
   if (shape.heads == 1 || !bulk_lacks().empty() || !encode_tiled())
-    return bulk(value, locations, weights, out, shape, stream);
+    return single_copies(value, locations, weights, out, shape, stream);
   const auto launch = shape.channels == 16   ? launch_boxes<16>
                       : shape.channels == 32 ? launch_boxes<32>
                                              : launch_boxes<64>;

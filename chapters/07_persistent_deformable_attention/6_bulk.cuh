@@ -115,8 +115,8 @@ void launch_bulk(const half* value, const half* locations, const half* weights, 
 inline std::string bulk_lacks() { return lacks_hopper(bulk_kernel<32>); }
 
 // As persistent(). Throws std::runtime_error where bulk_lacks() says why.
-inline void bulk(const half* value, const half* locations, const half* weights, half* out,
-                 const DeformableShape& shape, cudaStream_t stream) {
+inline void single_copies(const half* value, const half* locations, const half* weights, half* out,
+                          const DeformableShape& shape, cudaStream_t stream) {
   require_arguments(value, locations, weights, out, shape);
   if (const std::string lack = bulk_lacks(); !lack.empty())
     throw std::runtime_error("deformable attention, step bulk: " + lack);

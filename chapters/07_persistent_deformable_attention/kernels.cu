@@ -17,10 +17,10 @@ std::vector<lab::DeformableStep> steps() {
           {"shared", shared},
           {"persistent", persistent},
           {"cluster", cluster, cluster_lacks, "persistent"},
-          {"bulk", bulk_or_boxes, bulk_lacks, "persistent"},
+          {"bulk", bulk, bulk_lacks, "persistent"},
           {.name = "even shares", .function = even_shares, .before = "persistent", .variant = true},
           {.name = "single copies",
-           .function = bulk,
+           .function = single_copies,
            .lacks = bulk_lacks,
            .before = "bulk",
            .variant = true}};

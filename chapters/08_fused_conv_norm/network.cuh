@@ -12,14 +12,14 @@
 namespace fused_conv_norm {
 
 // The type of every step of this chapter.
-using ConvNormStep = void (*)(const float* x, const float* weight, const float* bias,
-                              const float* gamma, const float* beta, const float* residual,
-                              float* y, const ConvNormShape& shape, cudaStream_t stream);
+using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
+                                  const float* gamma, const float* beta, const float* residual,
+                                  float* y, const ConvNormShape& shape, cudaStream_t stream);
 
 // y = x + norm(conv(relu(norm(conv(x))))): both convolutions as in shape, the second without ReLU
 // and with x as its residual. between, y [batch, out_channels, height, width], none of them x.
 // Throws std::invalid_argument unless x and y have the same shape.
-inline void residual_block(ConvNormStep step, const float* x, const ConvNormParameters& first,
+inline void residual_block(ConvNormFunction step, const float* x, const ConvNormParameters& first,
                            const ConvNormParameters& second, float* between, float* y,
                            ConvNormShape shape, cudaStream_t stream) {
   require_conv_norm_shape(shape);

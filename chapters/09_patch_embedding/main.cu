@@ -16,8 +16,7 @@ int main(int argc, char** argv) {
     PatchOptions options = patch_options(argc, argv,
                                          "Chapter 9: the patches of a photo become tokens, from a "
                                          "launch for every 16 pixels\nto one for all of them.");
-    const std::vector<Step> steps = lab::chosen_steps(options.step, steps_of(options.streams),
-                                                      "there is no such step; there are: ", ", ");
+    const std::vector<Step> steps = lab::chosen_steps(options.step, steps_of(options.streams));
     const lab::Image photo = lab::load_image(options.image);
     const lab::Device device = lab::open_device(options);
     const Problem problem = photo_problem(options, photo, device);

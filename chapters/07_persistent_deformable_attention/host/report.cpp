@@ -54,10 +54,9 @@ std::vector<double> expected_output(const DeformableOptions& options,
 }
 
 Comparison compare_output(const std::vector<half>& out, const std::vector<double>& expected,
-                          const DeformableProblem& problem) {
+                          const Tolerance& tolerance, const DeformableShape& shape) {
   if (expected.empty()) return Comparison::none();
-  const DeformableShape& shape = problem.shape;
-  return compare(out, expected, Tolerance::fp16_mean(max_abs(problem.value)),
+  return compare(out, expected, tolerance,
                  {shape.batch, shape.queries, shape.heads, shape.channels});
 }
 
@@ -169,7 +168,9 @@ void draw_photo(const DeformableStep& step, const Image& photo, const Deformable
   std::vector<DeformableArrays> arrays = upload(pyramid, 1);
   run_step(step, arrays[0], pyramid.shape);
   const std::vector<half> directions = arrays[0].out.download();
-  const Comparison right = compare_output(directions, reference_output(pyramid), pyramid);
+  const Comparison right =
+      compare_output(directions, reference_output(pyramid),
+                     Tolerance::fp16_mean(max_abs(pyramid.value)), pyramid.shape);
   save_image(options.out, draw_directions(pyramid.photo, options.size, directions));
   report.note(format("%s: %s of %s, %d x %d pixels, seen by 32 oriented filters in 4 levels",
                      options.out.c_str(), step.name.c_str(), file_name(options.image).c_str(),

@@ -12,10 +12,9 @@ namespace lab {
 // compares nothing. Throws UsageError where an output of --input is beyond what fp16 holds.
 std::vector<double> expected_output(const DeformableOptions& options,
                                     const DeformableProblem& problem);
-// An output is a weighted mean of values, as attention's is: its tolerance. Where nothing is expected,
-// nothing is compared.
+// Where nothing is expected, nothing is compared.
 Comparison compare_output(const std::vector<half>& out, const std::vector<double>& expected,
-                          const DeformableProblem& problem);
+                          const Tolerance& tolerance, const DeformableShape& shape);
 
 ReportHead report_head(const char* chapter, const DeformableOptions& options, const Device& device,
                        const DeformableProblem& problem);

@@ -16,8 +16,7 @@ TEST_CASE("chapter 7, bulk: one problem") {
   // Some lie outside of the levels.
   const RandomArray<half> locations("locations", 2 * shape.samples(), 3, 0.6);
   auto out = unwritten<half>("out", shape.out_elements());
-  persistent_deformable_attention::bulk_or_boxes(value, locations, weights, out.data(), shape,
-                                                 nullptr);
+  persistent_deformable_attention::bulk(value, locations, weights, out.data(), shape, nullptr);
   std::vector<double> expected(shape.out_elements());
   reference::deformable_attention(value.wide.data(), locations.wide.data(), weights.wide.data(),
                                   shape, expected.data());

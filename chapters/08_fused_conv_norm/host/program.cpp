@@ -10,6 +10,7 @@
 #include "../../../common/lab/images.h"
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/report.h"
+#include "../../../common/lab/steps.h"
 #include "../../../common/lab/tensors.h"
 #include "problem.h"
 #include "reference.h"
@@ -243,21 +244,16 @@ struct ConvNormRun {
   bool compares() const { return !asked.common.predict; }
 };
 
-// The step that --step names, or without it all that are no variants; of those that --precision and
-// --storage ask for. Throws UsageError with all their names where there is none.
-void choose_steps(ConvNormRun& run, const std::vector<ConvNormStep>& all_steps) {
-  const std::string& asked = run.asked.step;
-  std::string names;
-  for (const ConvNormStep& step : all_steps) {
-    if (!run.asked.has(step.precision)) continue;
-    if (step.half_storage() && run.asked.storage != "fp16") continue;
+// Those of the steps that --precision and --storage ask for, as --step chooses among them.
+void choose_steps(ConvNormRun& run, std::vector<ConvNormStep> steps) {
+  const bool fp16 = run.asked.storage == "fp16";
+  std::erase_if(steps, [&](const ConvNormStep& step) {
+    return !run.asked.has(step.precision) || (step.half_storage() && !fp16);
+  });
+  for (const ConvNormStep& step : steps)
     if (step.half_storage()) run.half_step = step.in_fp16;
-    names += (names.empty() ? "" : ", ") + step.name;
-    if (asked.empty() ? !step.variant : step.name == asked) run.steps.push_back(step);
-  }
-  if (run.steps.empty())
-    throw UsageError("--step '" + asked + "': must be one of " + names +
-                     (run.asked.storage == "fp16" ? "" : "; --precision and --storage add others"));
+  run.steps =
+      chosen_steps(run.asked.step, steps, fp16 ? "" : "; --precision and --storage add others");
 }
 
 // A file's tensors, the photo under its filters, or of random tensors the shape alone: they are

@@ -565,7 +565,7 @@ TEST_CASE("program: flags that are not right, more memory than there is") {
   };
   refused({"--preset", "huge"}, "--preset 'huge': must be small, deep, wide or point");
   refused({"--padding", "same"}, "--padding 'same': must be zero or reflect");
-  refused({"--step", "one"}, "--step 'one': must be one of three passes, fused, two passes");
+  refused({"--step", "one"}, "--step 'one': must be three passes, fused or two passes");
   refused({"--kernel", "7"}, "kernel must be 1, 3, 4, 5 or 9");
   refused({"--stride", "3"}, "--stride '3'");
   refused({"--kernel", "3", "--size", "64"}, "choose one");

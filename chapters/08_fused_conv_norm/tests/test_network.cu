@@ -58,7 +58,7 @@ TEST_CASE("network: a residual block is PyTorch's, whichever step computes it") 
   const Parameters first = parameters(), second = parameters();
   REQUIRE(at == inputs.values.size());
 
-  for (const auto& [name, step] : std::vector<std::pair<std::string, ConvNormStep>>{
+  for (const auto& [name, step] : std::vector<std::pair<std::string, ConvNormFunction>>{
            {"three passes", three_passes}, {"two passes", two_passes}, {"fused", fused}}) {
     CAPTURE(name);
     lab::DeviceArray<float> between(shape.y_elements(), "between"), y(shape.y_elements(), "y");

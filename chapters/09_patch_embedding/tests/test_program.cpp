@@ -128,7 +128,7 @@ TEST_CASE("program: flags that are not right") {
   refused({"--part", "4xa"}, "--part 'a': must be a whole number from 1");
   refused({"--part", "500x4"}, "--part '500x4': there are 196 patches and 192 channels");
   refused({"--patch", "14,0"}, "--patch '14,0': rows and columns go from 0 to 13");
-  refused({"--step", "fast"}, "there are: channel launches, unified, 1 stream, 4 streams");
+  refused({"--step", "fast"}, "must be channel launches, unified, 1 stream, 4 streams");
   refused({"--streams", "129"}, "--streams '129': must be a whole number from 1 to 128");
   refused({"--image", "none.png"}, "none.png");
   refused({"--predict", "--out", "a.png"}, "--out does not go with --predict");

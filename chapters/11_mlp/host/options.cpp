@@ -152,8 +152,7 @@ int copies_in_memory(const Device& device, const MlpSizes& s, Storage storage) {
 
 std::vector<MlpStep> chosen_steps(const MlpOptions& options, std::vector<MlpStep> steps) {
   std::erase_if(steps, [&](const MlpStep& step) { return step.storage != options.storage(); });
-  return chosen_steps(options.step, steps,
-                      "with --storage " + options.storage_name + " it must be one of: ", ", ");
+  return chosen_steps(options.step, steps, ", with --storage " + options.storage_name);
 }
 
 void require_runnable(const MlpOptions& options, const std::vector<MlpStep>& steps) {
