@@ -253,7 +253,13 @@ TEST_CASE("bad input: a machine without a compiler is nobody's mistake" *
       for (const char* report : {"a.json", "right.json", "wrong.json"})
         CHECK_FALSE(fs::exists(folder.path(report)));
     }
-  CHECK(run("ulimit -n 16;", "--file right.cuh") == 3);
+  // Too few open files for the linker, or enough: how many it needs differs between systems.
+  for (const char* files : {"7", "10", "13", "16"}) {
+    CAPTURE(files);
+    const int status =
+        run("sh -c 'ulimit -n " + std::string(files) + "; exec \"$@\"' sh", "--file right.cuh");
+    CHECK((status == 3 || (status == 0 && std::stoi(files) > 7)));
+  }
   // What the file is to blame for stays so.
   CHECK(run("", "--file wrong.cuh") == 1);
   CHECK(has(file_content(folder.path("output")), "this is the student's"));
