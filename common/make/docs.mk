@@ -58,6 +58,8 @@ lesson_flags = $(strip $(subst |, ,$(patsubst $(call chapter_folder,$1)/README.m
 only_flags = $(if $(filter 1,$(words $(blocks_in))),$(lesson_flags))
 lesson_results = $T/docs/chapter$1.json $(if $(lesson_flags),$(if $(only_flags),,$T/docs/chapter$1-more.json))
 
+# Texts whose sentences state numbers of results.
+texts_with_numbers = README.md $(wildcard chapters/*.md common/workshop/bench/README.md) $(lessons)
 lesson_number = $(call chapter_number,$(patsubst %/README.md,%,$1))
 docs: $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
 	@$(need_python)
@@ -65,7 +67,8 @@ docs: $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
 	  $(call lesson_results,$(call lesson_number,$r)) $r;) \
 	python3 common/workshop/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders); \
 	python3 common/workshop/bench/gain_tables.py $(if $(CHECK),--check) data/results/virtual_h200 \
-	  README.md chapters/README.md $(lessons)
+	  README.md chapters/README.md $(lessons); \
+	python3 common/workshop/bench/stated.py $(if $(CHECK),--check) $(texts_with_numbers)
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(on_h200) $< $(or $(call only_flags,$*),--out $(@:.json=.png)) --json $@ >$(@:.json=.log) || \

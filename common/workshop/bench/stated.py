@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Writes the numbers that sentences state, or says which are stale.
+
+    stated.py [--check] README.md...
+
+A number that comes from a result file stands between two markers, in a sentence as in a table. The first
+says what it is, in Python:
+
+    With 4 warps it is <!--=us["wmma"] / us["4 warps"]-->2.1<!----> times as fast.
+
+The number is written with as many decimals as it has in the text, and a comma where it has one. Names that
+expressions use, and what sentences say in words, stand in a comment of the same file:
+
+    <!-- numbers
+    us = predicted("attention", batch=32, tokens=577)
+    gain = us["4 warps"] / us["8 warps"]
+    true: us["16 warps"] > us["8 warps"]  # and 16 warps lose again
+    -->
+
+A line that is indented goes on with the line before. Whatever follows `true:` must hold. A name that nothing
+uses is an error. The functions that expressions may call are those of `Known` below, and Python's own for
+numbers and lists.
+
+Exit status: 0 written or up to date, 1 a number is stale or a statement does not hold, 2 bad input.
+"""
+import argparse
+import builtins
+import functools
+import json
+import math
+import os
+import re
+import sys
+
+import beside
+import quoted
+import results
+from results import Refused
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+RESULTS = os.path.join(ROOT, "data", "results")
+MARKED = re.compile(r"<!--=(.*?)-->(.*?)<!---->", re.DOTALL)
+BLOCK = re.compile(r"^ *<!-- numbers\n(.*?)^ *-->$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?|-?\d+(\.\d+)?")
+PYTHON = ("abs", "all", "any", "dict", "float", "int", "len", "list", "max", "min", "range", "round", "set",
+          "sorted", "str", "sum", "tuple", "zip")
+
+
+class Fields(dict):
+    """A JSON object whose fields are also attributes: of.predicted.us."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no field '{name}': there are {', '.join(self)}") from None
+
+
+@functools.cache
+def load(device, name):
+    try:
+        with open(os.path.join(RESULTS, device, name), encoding="utf-8") as file:
+            return json.load(file, object_hook=Fields)
+    except OSError as error:
+        raise Refused(f"{device}/{name}: {error.strerror}") from None
+
+
+def the_run(runs, what, problem):
+    """The first run at such a problem. A value of None: the problem has no such field."""
+    for run in runs:
+        if all(run["problem"].get(name) == value for name, value in problem.items()):
+            return run
+    raise Refused(f"no run of {what} with {results.describe(problem) or 'any problem'}")
+
+
+class Known:
+    """What expressions may call. Steps, kernels and launches go by their names; times are in µs."""
+
+    @staticmethod
+    def result(name, device="virtual_h200"):
+        """A result file."""
+        return load(device, name)
+
+    @staticmethod
+    def steps(title, **problem):
+        """{step or variant: its object} of gains.json. title: how the run's title begins."""
+        run = the_run([of for of in load("virtual_h200", "gains.json").runs if of.title.startswith(title)], title, problem)
+        return {step.name: step for step in run.steps + run.get("variants", [])}
+
+    @staticmethod
+    def predicted(title, **problem):
+        """{step or variant: its predicted time}."""
+        return {name: step.predicted.us for name, step in Known.steps(title, **problem).items()}
+
+    @staticmethod
+    def photo(chapter, **problem):
+        """{kernel: its object} of a chapter's own run, on one photo."""
+        run = the_run(load("virtual_h200", f"chapter{chapter}.json").runs, f"chapter {chapter}", problem)
+        return {kernel.name: kernel for kernel in run.kernels}
+
+    @staticmethod
+    def photo_us(chapter, **problem):
+        """{kernel: its predicted time} of a chapter's own run, of those that have one."""
+        return {name: kernel.predicted.us for name, kernel in Known.photo(chapter, **problem).items()
+                if kernel.get("predicted")}
+
+    @staticmethod
+    def launches(chapter, **problem):
+        """{launch or total: its object} of quoted.json."""
+        found = quoted.lines(os.path.join(RESULTS, "virtual_h200"), chapter, **problem)
+        if not found:
+            raise Refused(f"quoted.json has no run of chapter {chapter} with {results.describe(problem)}")
+        return json.loads(json.dumps(found), object_hook=Fields)
+
+    @staticmethod
+    def launches_of_steps(chapter, **problem):
+        """{step: {launch: its predicted time}} of quoted.json, the step's total as 'all'."""
+        return quoted.steps(os.path.join(RESULTS, "virtual_h200"), chapter, **problem)
+
+    @staticmethod
+    def swept(chapter, **problem):
+        """{step or component: its predicted time} of sweeps.json."""
+        runs = [of for of in load("virtual_h200", "sweeps.json").runs if results.number_of(of.chapter) == chapter]
+        return {line.name: line.us for line in the_run(runs, f"chapter {chapter}", problem).lines}
+
+    @staticmethod
+    def gpu_run(chapter, name, device="nvidia_h200"):
+        """A run of `make bench` on a GPU."""
+        for run in load(device, f"chapter{chapter}.json").runs:
+            if run.name == name:
+                return run
+        raise Refused(f"{device}/chapter{chapter}.json has no run '{name}'")
+
+    @staticmethod
+    def measured(chapter, name, device="nvidia_h200"):
+        """{kernel: its measured time}."""
+        return {kernel.name: beside.measured_us(kernel) for kernel in Known.gpu_run(chapter, name, device).kernels}
+
+    @staticmethod
+    def peers(chapter, name, device="nvidia_h200"):
+        """{peer: its object} of a run on a GPU."""
+        return {peer.name: peer for peer in Known.gpu_run(chapter, name, device).peers}
+
+    @staticmethod
+    def near(value, other, share):
+        """Whether two numbers differ by no more than that share of the second."""
+        return abs(value - other) <= share * abs(other)
+
+    @staticmethod
+    def digits(value, count):
+        """The value rounded to so many digits."""
+        return float(f"{value:.{count}g}")
+
+    @staticmethod
+    def folder(chapter):
+        """'03_coalescing' of 3."""
+        [found] = [name for name in os.listdir(os.path.join(ROOT, "chapters")) if name.startswith(f"{chapter:02}_")]
+        return found
+
+
+def written(value, old):
+    """The value as the old text has it: its decimals, its comma."""
+    if not NUMBER.fullmatch(old):
+        raise Refused(f"'{old}' is no number such as 12, 3.4 or 1,234")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(f"is no number but {value!r}")
+    comma = "," if "," in old or len(old.partition(".")[0]) < 4 else ""
+    return f"{value + 0:{comma}.{len(old.partition('.')[2])}f}"
+
+
+def definitions(text):
+    """[(name or 'true', expression)] of the comments."""
+    lines = []
+    for line in "".join(BLOCK.findall(text)).splitlines():
+        if line.startswith(" ") and lines:
+            lines[-1] += " " + line.strip()
+        elif line.strip():
+            lines.append(line.strip())
+    found = []
+    for line in lines:
+        match = re.fullmatch(r"(true): (.+)|(\w+) = (.+)", line)
+        if not match:
+            raise Refused(f"'{line}': a line reads 'name = expression' or 'true: expression'")
+        found.append((match[1] or match[3], match[2] or match[4]))
+    return found
+
+
+class Text:
+    """A file with its numbers. wrong: what does not hold, in words."""
+
+    def __init__(self, text):
+        self.wrong = []
+        self.used = set()
+        self.names = {name: getattr(Known, name) for name in vars(Known) if not name.startswith("_")}
+        self.names.update({name: getattr(builtins, name) for name in PYTHON}, ceil=math.ceil,
+                          device=load("virtual_h200", "gains.json").device, __builtins__={})
+        defined = []
+        for name, expression in definitions(text):
+            value = self.value(expression)
+            if name == "true":
+                if value is not True:
+                    self.wrong.append(f"does not hold ({value!r}): {expression}")
+                continue
+            if name in self.names:
+                raise Refused(f"'{name}' is defined twice, or a function's name")
+            self.names[name] = value
+            defined.append(name)
+        self.new = MARKED.sub(self.marked, text)
+        if unused := [name for name in defined if name not in self.used]:
+            raise Refused(f"nothing uses {', '.join(unused)}")
+
+    def value(self, expression):
+        try:
+            code = compile(f"({expression}\n)", "numbers", "eval")
+            self.used.update(names_in(code))
+            return eval(code, self.names)  # pylint: disable=eval-used # the project's own lessons
+        except (SyntaxError, NameError, LookupError, AttributeError, TypeError, ValueError, ArithmeticError,
+                Refused) as error:
+            words = f"there is no {error}" if isinstance(error, KeyError) else error
+            raise Refused(f"{expression}: {words}") from None
+
+    def marked(self, match):
+        expression, old = match.groups()
+        try:
+            return f"<!--={expression}-->{written(self.value(expression), old)}<!---->"
+        except Refused as error:
+            raise Refused(f"<!--={expression}-->{old}: {error}") from None
+
+
+def names_in(code):
+    """The names that code uses, in its comprehensions too."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            found |= names_in(constant)
+    return found
+
+
+def stale(text, new):
+    """['12 is 13 by the results: expression'] of a file and what it should be."""
+    return [f"{old[2]} is {now[2]} by the results: {' '.join(old[1].split())}"
+            for old, now in zip(MARKED.finditer(text), MARKED.finditer(new)) if old[2] != now[2]]
+
+
+def refresh(path, check):
+    """Returns the exit status."""
+    with open(path, encoding="utf-8") as file:
+        old = file.read()
+    text = Text(old)
+    wrong = text.wrong + (stale(old, text.new) if check else [])
+    for words in wrong:
+        print(f"{path}: {words}", file=sys.stderr)
+    if not check and text.new != old:
+        results.write(path, text.new)
+    if not wrong and (count := len(MARKED.findall(old))):
+        print(f"{path}: {count} numbers of sentences are {'written' if text.new != old else 'up to date'}")
+    return bool(wrong)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
+    parser.add_argument("readme", nargs="+")
+    options = parser.parse_args()
+    status = 0
+    for path in options.readme:
+        try:
+            status = max(status, refresh(path, options.check))
+        except (OSError, UnicodeDecodeError, Refused) as error:
+            print(f"stated: {path}: {error}", file=sys.stderr)
+            status = 2
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

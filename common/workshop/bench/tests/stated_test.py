@@ -1,0 +1,78 @@
+"""Numbers that sentences state: those of the course, and what the script says of wrong ones."""
+import contextlib
+import io
+import os
+import pathlib
+import sys
+import unittest
+from unittest import mock
+
+from support import ROOT, Case
+
+import stated
+
+
+class Stated(Case):
+    def new(self, text):
+        return stated.Text(text).new
+
+    def refused(self, text, words):
+        with self.assertRaises(stated.Refused) as caught:
+            stated.Text(text)
+        self.assertIn(words, str(caught.exception))
+
+    def test_texts_of_the_course(self):
+        marked = [str(path) for pattern in ("*.md", "chapters/*.md", "chapters/*/*.md", "common/*/*.md", "common/*/*/*.md")
+                  for path in pathlib.Path(ROOT).glob(pattern) if stated.MARKED.search(path.read_text(encoding="utf-8"))]
+        self.assertGreater(len(marked), 0)
+        said = io.StringIO()
+        with mock.patch.object(sys, "argv", ["stated.py", "--check", *marked]), \
+                contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(stated.main(), 0, said.getvalue())
+
+    def test_a_number_is_written_as_it_was(self):
+        for old, expression, new in (("3.4", "10 / 3", "3.3"), ("12", "9.6", "10"), ("1,234", "5678", "5,678"),
+                                     ("1,234", "99", "99"), ("99", "1234.5", "1,234"), ("5678", "1234", "1234"),
+                                     ("7", "digits(87.6, 1)", "90"), ("-1.5", "-2", "-2.0")):
+            with self.subTest(old=old, expression=expression):
+                self.assertEqual(self.new(f"a **<!--={expression}-->{old}<!---->**."),
+                                 f"a **<!--={expression}-->{new}<!---->**.")
+
+    def test_names_stand_in_a_comment(self):
+        text = ("<!--=b-->3<!---->\n\n<!-- numbers\na = [1,\n     2]\n"
+                "b = sum(a[i] for i in range(2))  # both\ntrue: b > 2\n-->\n")
+        self.assertEqual(self.new(text), text)
+        self.assertEqual(stated.Text(text).wrong, [])
+        self.assertIn("does not hold (False): b > 3", stated.Text(text.replace("b > 2", "b > 3")).wrong[0])
+        self.assertIn("does not hold (3)", stated.Text(text.replace("b > 2", "b")).wrong[0])
+
+    def test_what_is_refused(self):
+        self.refused("<!--=a-->3<!---->", "name 'a' is not defined")
+        self.refused("<!--=1-->three<!---->", "'three' is no number")
+        self.refused("<!--='1'-->3<!---->", "is no number but '1'")
+        self.refused("<!--=1 / 0-->3<!---->", "division by zero")
+        self.refused("<!--=1 +-->3<!---->", "invalid syntax")
+        self.refused("<!--=steps('no such run')-->3<!---->", "no run of no such run")
+        self.refused("<!--=steps('attention')['no such step']-->3<!---->", "there is no 'no such step'")
+        self.refused("<!--=photo(5)['wmma'].no_such-->3<!---->", "no field 'no_such': there are name,")
+        self.refused("<!--=open('x')-->3<!---->", "name 'open' is not defined")
+        self.refused("<!-- numbers\na = 1\n-->", "nothing uses a")
+        self.refused("<!-- numbers\na is 1\n-->", "'a is 1': a line reads")
+        self.refused("<!-- numbers\nsum = 1\n-->", "'sum' is defined twice")
+
+    def test_a_file_is_written_or_said_to_be_stale(self):
+        path = os.path.join(self.folder, "README.md")
+        for check, status, after in ((True, 1, "2"), (False, 0, "3"), (True, 0, "3")):
+            if check and status:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write("<!--=3-->2<!---->\n")
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(stated.refresh(path, check), status)
+            self.assertEqual("2 is 3 by the results: 3" in said.getvalue(), status == 1)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), f"<!--=3-->{after}<!---->\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
