@@ -1,5 +1,4 @@
-# The programs, compiled together for little work, and what they train.
-$(call group,$(here)/host/group_programs,$(addprefix $(here)/,host/program dense/program projection/program))
-$(call group,$(here)/group_training,$(addprefix $(here)/,net/parameters train/*))
-# These run the chapter's own kernels, which the exercise does not have.
-not_in_exercises += %/net/net.o %/group_training.o %/dense/problem.o
+# The programs, compiled together for little work.
+$(call group,$(here)/group_programs,$(addprefix $(here)/,dense/program projection/program))
+# This runs the chapter's own kernels, which the exercise does not have.
+not_in_exercises += %/dense/problem.o

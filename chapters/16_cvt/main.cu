@@ -1,18 +1,17 @@
-// Chapter 16, CvT: a small Convolutional vision Transformer, trained on photos of garments. With
-// --component as the first flag one of its operations alone, forward and backward.
+// Chapter 16, CvT: the operations of a Convolutional vision Transformer, forward and backward. The convolutional
+// projection, or with --component as the first flag another one.
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "dense/program.h"
-#include "host/program.h"
 #include "projection/program.h"
 
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first != "--component" && first.rfind("--component=", 0) != 0)
-    return cvt::cvt_main(argc, argv);
+    return projection_main(argc, argv);
   const int words = first == "--component" ? 2 : 1;  // that the flag and its value are
   const std::string name = words == 1 ? first.substr(12) : argc > 2 ? argv[2] : "";
   std::vector<char*> rest = {argv[0]};

@@ -45,7 +45,8 @@ published:
 
 # ---- make docs -----------------------------------------------------------------------------------
 # Each lesson shows a run of its program: on a photo, or with the flags of its only block
-# `<!-- counters:begin --flags -->`. The flags of a second block are a second run, chapterN-more.json.
+# `<!-- counters:begin --flags -->`. The flags of a second block are a second run, chapterN-more.json. (A
+# lesson without a block, as chapter 18's, has its numbers from a run of its own: its pictures.mk.)
 
 .PHONY: docs
 ifeq ($(DEVICE)-$(ARCH),vgpu-sm_90)
@@ -56,15 +57,17 @@ counters_blocks := $(shell awk '/^<!-- counters:begin/ { gsub(/^<!-- counters:be
 blocks_in = $(filter $(call chapter_folder,$1)/README.md|%,$(counters_blocks))
 lesson_flags = $(strip $(subst |, ,$(patsubst $(call chapter_folder,$1)/README.md|%,%,$(blocks_in))))
 only_flags = $(if $(filter 1,$(words $(blocks_in))),$(lesson_flags))
-lesson_results = $T/docs/chapter$1.json $(if $(lesson_flags),$(if $(only_flags),,$T/docs/chapter$1-more.json))
+lesson_results = $(if $(blocks_in),$T/docs/chapter$1.json $(if $(lesson_flags),$(if \
+  $(only_flags),,$T/docs/chapter$1-more.json)))
 
 # Texts whose sentences state numbers of results.
 texts_with_numbers = README.md $(wildcard chapters/*.md common/workshop/bench/README.md) $(lessons)
 lesson_number = $(call chapter_number,$(patsubst %/README.md,%,$1))
 docs: $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
 	@$(need_python)
-	@$(foreach r,$(lessons),python3 common/workshop/figures/refresh_counters.py $(if $(CHECK),--check) \
-	  $(call lesson_results,$(call lesson_number,$r)) $r;) \
+	@$(foreach r,$(lessons),$(if $(call blocks_in,$(call lesson_number,$r)),\
+	  python3 common/workshop/figures/refresh_counters.py $(if $(CHECK),--check) \
+	  $(call lesson_results,$(call lesson_number,$r)) $r;)) \
 	python3 common/workshop/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders); \
 	python3 common/workshop/bench/gain_tables.py $(if $(CHECK),--check) data/results/virtual_h200 \
 	  README.md chapters/README.md $(lessons); \

@@ -122,7 +122,7 @@ test: export BENCH_PROGRAMS = $(if $(quick),,$(if $(filter vgpu-sm_90,$(DEVICE)-
 test: private export TEST_QUICK := $(quick)
 ifdef quick
 test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(tests))) of $(words $(tests)) test programs: all \
-  cases of chapters 2 to 16 but one each, bad input, the operators, most exercises, the lessons' links and words; and \
+  cases of all chapters from 2 on but one each, bad input, the operators, most exercises, the lessons' links and words; and \
   cases that need programs of all chapters. They run with make test ALL=1, or some of them with ONLY
 endif
 # Tables that live as long as the process are no leaks. A program that a test compiles by itself meets the

@@ -65,6 +65,23 @@ std::vector<Program> programs() {
                   {"--warmup", 0, 1'000'000},
                   {"--iterations", 1, 1'000'000},
                   {"--seed", 0, -1}}});
+  all.push_back({"chapter16",
+                 {},
+                 {{"--batch", 1, 4096},
+                  {"--height", 1, 1024},
+                  {"--width", 1, 1024},
+                  {"--channels", 1, 4096},
+                  {"--class-tokens", 0, 1},
+                  {"--warmup", 0, 1'000'000},
+                  {"--iterations", 1, 1'000'000},
+                  {"--seed", 0, -1}}});
+  all.push_back({"chapter18",
+                 {},
+                 {{"--steps", 1, 1'000'000},
+                  {"--batch", 2, 1024},
+                  {"--held-out", 1, 10'000},
+                  {"--stop-after", 1, 1'000'000},
+                  {"--seed", 0, 1LL << 40}}});
   return all;
 }
 

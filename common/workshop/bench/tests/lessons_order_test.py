@@ -8,7 +8,7 @@ from support import ROOT
 
 LESSONS = sorted(glob.glob(os.path.join(ROOT, "chapters", "[0-9]*", "README.md")))
 ASKED = re.compile(r"^## A prediction$|^\*\*Predict before you read on\.\*\*", re.MULTILINE)
-RESULTS = re.compile(r"^<!-- (gains|counters):begin", re.MULTILINE)
+RESULTS = re.compile(r"^<!-- (gains|counters|bytes):begin", re.MULTILINE)
 
 
 def read(path):

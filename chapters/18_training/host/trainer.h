@@ -7,7 +7,7 @@
 #include "../net/net.h"
 #include "data.h"
 
-namespace cvt {
+namespace training {
 
 // What determines a run: the same settings on the same data and device give the same bits.
 struct Settings {
@@ -77,4 +77,4 @@ struct Interval {
 };
 Interval interval_of(int right, int count);
 
-}  // namespace cvt
+}  // namespace training

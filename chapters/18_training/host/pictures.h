@@ -7,7 +7,7 @@
 #include "../../../common/lab/images.h"
 #include "data.h"
 
-namespace cvt {
+namespace training {
 
 // 5 x 7 pixels a letter, times `size`: capitals (small letters are drawn as such), digits, "
 // %(),-.:/".
@@ -27,4 +27,4 @@ struct Misread {
 lab::Image misread_sheet(const Dataset& data, const std::vector<Misread>& misread,
                          const std::string& title);
 
-}  // namespace cvt
+}  // namespace training

@@ -7,7 +7,7 @@
 
 #include "shape.h"
 
-namespace cvt {
+namespace training {
 
 struct Parameter {
   std::string name;  // "stages.0.blocks.0.query.conv.weight"
@@ -48,4 +48,4 @@ std::vector<float> first_values(const Layout& layout, uint64_t seed);
 // Mean 0, variance 1.
 std::vector<float> first_running(const Layout& layout);
 
-}  // namespace cvt
+}  // namespace training

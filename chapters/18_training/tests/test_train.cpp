@@ -10,8 +10,8 @@
 #include "../../../common/lab/errors.h"
 #include "../../../common/lab/images.h"
 #include "../../../common/testing/checks.h"
-#include "../train/reference.h"
-#include "../train/trainer.h"
+#include "../host/reference.h"
+#include "../host/trainer.h"
 
 using namespace lab::testing;
 
@@ -34,18 +34,18 @@ std::string refusal(const std::string& images, const std::string& labels) {
   folder.write("images", images);
   folder.write("labels", labels);
   try {
-    cvt::read_idx(folder.path("images"), folder.path("labels"));
+    training::read_idx(folder.path("images"), folder.path("labels"));
   } catch (const lab::UsageError& error) {
     return std::string(error.what()).substr(folder.folder().size() + 1);
   }
   return "";
 }
 
-cvt::NetShape narrow_shape() {
+training::NetShape narrow_shape() {
   return {28, 1, 10, 1, {{{7, 4, 2, 32, 1, 1}, {3, 2, 1, 32, 1, 1}, {3, 2, 1, 32, 1, 1}}}};
 }
-cvt::Settings few_steps() {
-  cvt::Settings settings;
+training::Settings few_steps() {
+  training::Settings settings;
   settings.steps = 4, settings.batch = 3, settings.warm_up = 2;
   return settings;
 }
@@ -85,25 +85,25 @@ TEST_CASE("IDX files: what is wrong is named with its value") {
 
 TEST_CASE(
     "batches: each epoch every image once, in another order; augmentation of 0 changes nothing") {
-  const cvt::Split split = cvt::read_excerpt();
+  const training::Split split = training::read_excerpt();
   REQUIRE(split.training.count == 400);
   REQUIRE(split.held_out.count == 100);
-  CHECK(cvt::checksum(split.training) != cvt::checksum(split.held_out));
+  CHECK(training::checksum(split.training) != training::checksum(split.held_out));
   std::vector<std::vector<int>> epochs(2);
   for (int step = 0; step < 20; ++step)
-    for (const int image : cvt::batch_of_step(split.training, 40, step, 1))
+    for (const int image : training::batch_of_step(split.training, 40, step, 1))
       epochs[step / 10].push_back(image);
   for (const auto& epoch : epochs) CHECK(std::set<int>(epoch.begin(), epoch.end()).size() == 400);
   CHECK(epochs[0] != epochs[1]);
-  CHECK(cvt::batch_of_step(split.training, 40, 3, 2) !=
-        cvt::batch_of_step(split.training, 40, 3, 1));
-  CHECK_THROWS_AS(cvt::batch_of_step(split.training, 401, 0, 1), std::invalid_argument);
+  CHECK(training::batch_of_step(split.training, 40, 3, 2) !=
+        training::batch_of_step(split.training, 40, 3, 1));
+  CHECK_THROWS_AS(training::batch_of_step(split.training, 401, 0, 1), std::invalid_argument);
   const std::vector<int> numbers = {5, 17};
-  const cvt::Augmentation none{0, 0, 0, false};
-  CHECK(cvt::augmented(split.training, numbers, none, 9, 1) ==
-        cvt::pixels(split.training, numbers));
-  CHECK(cvt::augmented(split.training, numbers, {}, 9, 1) !=
-        cvt::augmented(split.training, numbers, {}, 8, 1));
+  const training::Augmentation none{0, 0, 0, false};
+  CHECK(training::augmented(split.training, numbers, none, 9, 1) ==
+        training::pixels(split.training, numbers));
+  CHECK(training::augmented(split.training, numbers, {}, 9, 1) !=
+        training::augmented(split.training, numbers, {}, 8, 1));
 }
 
 TEST_CASE("linear classifier: finds a line that separates; accuracies have Wilson's interval") {
@@ -114,19 +114,19 @@ TEST_CASE("linear classifier: finds a line that separates; accuracies have Wilso
     for (int p = 0; p < 20; ++p) images.push_back(p % 3 == label ? 2.0f : float(i % 7) / 7);
     labels.push_back(label);
   }
-  const std::vector<float> weights = cvt::train_linear(images, labels, 3, 50, 0.01);
-  CHECK(cvt::accuracy(cvt::linear_answers(weights, images, 60, 3), labels) == 1);
-  const cvt::Interval bounds = cvt::interval_of(80, 100);
+  const std::vector<float> weights = training::train_linear(images, labels, 3, 50, 0.01);
+  CHECK(training::accuracy(training::linear_answers(weights, images, 60, 3), labels) == 1);
+  const training::Interval bounds = training::interval_of(80, 100);
   CHECK(bounds.low == doctest::Approx(0.711).epsilon(0.001));
   CHECK(bounds.high == doctest::Approx(0.867).epsilon(0.001));
 }
 
 TEST_CASE("training: resumed, it ends with the bits of an uninterrupted run") {
   if (!has_device()) return;
-  const cvt::Split split = cvt::read_excerpt();
+  const training::Split split = training::read_excerpt();
   TemporaryFolder folder;
   const std::string path = folder.path("half.safetensors");
-  cvt::Trainer whole(narrow_shape(), split.training, few_steps()),
+  training::Trainer whole(narrow_shape(), split.training, few_steps()),
       first(narrow_shape(), split.training, few_steps()),
       second(narrow_shape(), split.training, few_steps());
   for (int i = 0; i < 4; ++i) whole.step();
@@ -139,7 +139,7 @@ TEST_CASE("training: resumed, it ends with the bits of an uninterrupted run") {
   CHECK(second.losses() == whole.losses());
   CHECK(second.net().parameters() == whole.net().parameters());
   CHECK(second.net().running() == whole.net().running());
-  CHECK(whole.net().running() != cvt::first_running(whole.net().layout()));
+  CHECK(whole.net().running() != training::first_running(whole.net().layout()));
 
   SUBCASE("a checkpoint that is damaged, of another net or of other images is refused") {
     const std::string content = file_content(path);
@@ -151,11 +151,11 @@ TEST_CASE("training: resumed, it ends with the bits of an uninterrupted run") {
     damaged[content.size() / 2] ^= 1;
     CHECK(has(refused(damaged), "is damaged: its numbers are not those of its checksum"));
     CHECK(has(refused(content.substr(0, content.size() - 8)), "bad.safetensors"));
-    cvt::NetShape wider = narrow_shape();
+    training::NetShape wider = narrow_shape();
     wider.stages[2].width = 64;
-    cvt::Trainer other(wider, split.training, few_steps());
+    training::Trainer other(wider, split.training, few_steps());
     CHECK(has(message_of([&] { other.resume(path); }), "a checkpoint of another net"));
-    cvt::Trainer other_data(narrow_shape(), split.held_out, few_steps());
+    training::Trainer other_data(narrow_shape(), split.held_out, few_steps());
     CHECK(has(message_of([&] { other_data.resume(path); }), "was trained on other images"));
     // Nothing of them was taken.
     CHECK(second.net().parameters() == whole.net().parameters());
@@ -171,9 +171,10 @@ TEST_CASE("training: resumed, it ends with the bits of an uninterrupted run") {
     const std::string before = file_content(path);
     CHECK(has(message_of([&] { second.save(path); }), "is not written"));
     CHECK(file_content(path) == before);
-    CHECK(
-        has(message_of([&] { cvt::logits_of(second.net(), cvt::pixels(split.held_out, {0}), 1); }),
-            "a logit is"));
+    CHECK(has(message_of([&] {
+                training::logits_of(second.net(), training::pixels(split.held_out, {0}), 1);
+              }),
+              "a logit is"));
   }
 }
 
@@ -181,7 +182,7 @@ TEST_CASE("program: trains in two runs, then reads a photo") {
   if (!has_device()) return;
   TemporaryFolder folder;
   const auto run = [&](const std::vector<std::string>& arguments) {
-    return run_program("chapter16", arguments, folder.folder());
+    return run_program("chapter18", arguments, folder.folder());
   };
   const ProgramResult first =
       run({"--steps", "2", "--batch", "10", "--stop-after", "1", "--checkpoint", "a.safetensors"});
@@ -213,11 +214,11 @@ TEST_CASE("program: trains in two runs, then reads a photo") {
 
 TEST_CASE("training, counters: AdamW, a step's last launch, reads four numbers and writes three") {
   if (skipped_without_counters("training: counters")) return;
-  const cvt::Split split = cvt::read_excerpt();
-  cvt::Trainer trainer(narrow_shape(), split.training, few_steps());
+  const training::Split split = training::read_excerpt();
+  training::Trainer trainer(narrow_shape(), split.training, few_steps());
   trainer.step();
   lab::check(cudaDeviceSynchronize());
-  const cvt::Layout& layout = trainer.net().layout();
+  const training::Layout& layout = trainer.net().layout();
   const double bytes = 4.0 * double(layout.size - layout.decayed);  // the numbers without decay
   for (const char* const array : {"parameters", "gradients", "AdamW's m", "AdamW's v"}) {
     CAPTURE(array);
@@ -229,8 +230,8 @@ TEST_CASE("training, counters: AdamW, a step's last launch, reads four numbers a
 TEST_CASE("checked training: a step without a finding") {
   if (rerun_with_checks("checked training*")) return;
   const int findings = lab::vgpu::findings();
-  const cvt::Split split = cvt::read_excerpt();
-  cvt::Trainer trainer(narrow_shape(), split.training, few_steps());
+  const training::Split split = training::read_excerpt();
+  training::Trainer trainer(narrow_shape(), split.training, few_steps());
   const float first = trainer.step();
   CHECK(first == doctest::Approx(std::log(10.0)).epsilon(0.3));  // it knows nothing yet
   CHECK(trainer.step() != first);
@@ -244,7 +245,7 @@ TEST_CASE("training: a device without tf32 is refused, with exit code 3") {
   if (skipped_without_counters("training on a T4")) return;
   const Environment older("VGPU_DEVICE", "t4");
   TemporaryFolder folder;
-  const ProgramResult result = run_program("chapter16", {"--steps", "1"}, folder.folder());
+  const ProgramResult result = run_program("chapter18", {"--steps", "1"}, folder.folder());
   CAPTURE(result.errors);
   CHECK(result.exit_code == 3);
   CHECK(has(result.errors, "products in tf32 need sm_80 or newer"));
@@ -263,10 +264,9 @@ TEST_CASE("program: bad usage ends with 2 and says what is right") {
       {{"--batch", "401"}, "--batch '401': must be at most 400"},
       {{"--stop-after", "1"}, "--stop-after goes only with --checkpoint FILE or --resume FILE"},
       {{"--checkpoint", "a", "--json", "a"}, "--checkpoint and --json name the same file a"},
-      {{"--infer", "p.png", "--checkpoint", "c", "--json", "c"}, "name the same file c"},
-      {{"--component", "nothing"}, "--component 'nothing': must be one of projection"}};
+      {{"--infer", "p.png", "--checkpoint", "c", "--json", "c"}, "name the same file c"}};
   for (const auto& [arguments, part] : bad) {
-    const ProgramResult result = run_program("chapter16", arguments, folder.folder());
+    const ProgramResult result = run_program("chapter18", arguments, folder.folder());
     CAPTURE(result.errors);
     CHECK(result.exit_code == 2);
     CHECK(has(result.errors, part));

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace cvt {
+namespace training {
 
 // Softmax regression of images [count, pixels] with labels [count] by stochastic gradients with
 // momentum, in batches of 20: as many draws as in `passes` over the images, a rate that falls to 0.
@@ -14,4 +14,4 @@ std::vector<float> train_linear(const std::vector<float>& images, const std::vec
 std::vector<int> linear_answers(const std::vector<float>& weights, const std::vector<float>& images,
                                 int count, int classes);
 
-}  // namespace cvt
+}  // namespace training

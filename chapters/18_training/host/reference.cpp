@@ -7,7 +7,7 @@
 
 #include "../../../common/lab/random.h"
 
-namespace cvt {
+namespace training {
 namespace {
 
 constexpr int kBatch = 20;
@@ -79,4 +79,4 @@ std::vector<int> linear_answers(const std::vector<float>& weights, const std::ve
   return result;
 }
 
-}  // namespace cvt
+}  // namespace training

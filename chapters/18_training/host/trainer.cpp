@@ -9,9 +9,9 @@
 #include "../../../common/lab/errors.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/tensors.h"
-#include "../operations.h"
+#include "../../16_cvt/operations.h"
 
-namespace cvt {
+namespace training {
 
 using lab::format;
 using lab::UsageError;
@@ -56,14 +56,14 @@ float Trainer::step() {
                where.empty() ? "the loss itself" : where.c_str(), settings_.rate));
   }
   net_.backward();
-  AdamW options{.rate = float(settings_.rate_of(number)), .decay = settings_.decay};
+  cvt::AdamW options{.rate = float(settings_.rate_of(number)), .decay = settings_.decay};
   const int64_t decayed = net_.layout().decayed;
   const float* gradients = net_.gradients_data();
-  adamw(net_.parameters_data(), gradients, m_.data(), v_.data(), decayed, int(number) + 1, options,
-        nullptr);
+  cvt::adamw(net_.parameters_data(), gradients, m_.data(), v_.data(), decayed, int(number) + 1,
+             options, nullptr);
   options.decay = 0;
-  adamw(net_.parameters_data() + decayed, gradients + decayed, m_.data() + decayed,
-        v_.data() + decayed, net_.layout().size - decayed, int(number) + 1, options, nullptr);
+  cvt::adamw(net_.parameters_data() + decayed, gradients + decayed, m_.data() + decayed,
+             v_.data() + decayed, net_.layout().size - decayed, int(number) + 1, options, nullptr);
   losses_.push_back(loss);
   return loss;
 }
@@ -294,4 +294,4 @@ Interval interval_of(int right, int count) {
   return {(centre - half) / whole, (centre + half) / whole};
 }
 
-}  // namespace cvt
+}  // namespace training

@@ -9,7 +9,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/random.h"
 
-namespace cvt {
+namespace training {
 namespace {
 
 using lab::format;
@@ -191,4 +191,4 @@ std::vector<float> augmented(const Dataset& data, const std::vector<int>& number
   return result;
 }
 
-}  // namespace cvt
+}  // namespace training

@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-namespace cvt {
+namespace training {
 
 constexpr int kStages = 3;
 
@@ -48,4 +48,4 @@ std::string describe(const NetShape& shape);
 // without pixels.
 void require_net_shape(const NetShape& shape);
 
-}  // namespace cvt
+}  // namespace training

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "../operations.h"
+#include "../../16_cvt/operations.h"
 
-namespace cvt {
+namespace training {
+
+using namespace cvt;
+
 namespace {
 
 using Array = lab::DeviceArray<float>;
@@ -520,4 +523,4 @@ std::string Net::first_not_finite() const {
   return "";
 }
 
-}  // namespace cvt
+}  // namespace training

@@ -8,7 +8,7 @@
 #include "../../../common/lab.cuh"
 #include "parameters.h"
 
-namespace cvt {
+namespace training {
 
 class Net {
  public:
@@ -52,4 +52,4 @@ class Net {
   std::unique_ptr<Body> body_;
 };
 
-}  // namespace cvt
+}  // namespace training

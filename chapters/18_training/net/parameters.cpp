@@ -5,7 +5,7 @@
 
 #include "../../../common/lab/random.h"
 
-namespace cvt {
+namespace training {
 namespace {
 
 using Start = Parameter::Start;
@@ -161,4 +161,4 @@ std::vector<float> first_running(const Layout& layout) {
   return filled(layout.running, layout.running_size, 0);
 }
 
-}  // namespace cvt
+}  // namespace training

@@ -7,7 +7,7 @@
 
 #include "../../../common/lab/files.h"
 
-namespace cvt {
+namespace training {
 namespace {
 
 using Colour = unsigned char[3];
@@ -152,4 +152,4 @@ lab::Image misread_sheet(const Dataset& data, const std::vector<Misread>& misrea
   return image;
 }
 
-}  // namespace cvt
+}  // namespace training

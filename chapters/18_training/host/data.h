@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace cvt {
+namespace training {
 
 constexpr int kSide = 28;     // pixels of an image
 constexpr int kClasses = 10;  // classes of Fashion-MNIST
@@ -53,4 +53,4 @@ std::vector<float> augmented(const Dataset& data, const std::vector<int>& number
 // One pixel, 0 to 255, as the net sees it.
 float normalized(double pixel);
 
-}  // namespace cvt
+}  // namespace training

@@ -1,0 +1,231 @@
+// What a training prints: its steps, what it is compared with, its pictures.
+#include "report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "../../../common/json/json.h"
+#include "../../../common/lab/errors.h"
+#include "../../../common/lab/files.h"
+#include "../../../common/lab/images.h"
+#include "../../../common/lab/tensors.h"
+#include "checkpoints.h"
+#include "pictures.h"
+#include "reference.h"
+
+namespace training {
+
+using lab::format;
+using lab::UsageError;
+
+namespace {
+
+constexpr const char* kLine = "training step";  // of the report
+constexpr int kGoldenSteps = 20;                // of which PyTorch's losses are known
+constexpr int kLinearImages =
+    60'000;  // that the linear classifier sees, each as often as that needs
+
+int right_of(Net& net, const Dataset& data) {
+  std::vector<int> all(data.count);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> answered =
+      answers(logits_of(net, pixels(data, all), data.count), net.shape().classes);
+  int right = 0;
+  for (int i = 0; i < data.count; ++i) right += answered[i] == data.labels[i];
+  return right;
+}
+
+}  // namespace
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+StepTable::StepTable(Trainer& trainer, const Dataset& held_out)
+    : trainer_(trainer),
+      held_out_(held_out),
+      every_(std::max(1, trainer.settings().steps / 20)),
+      start_(std::chrono::steady_clock::now()) {
+  std::printf("%8s %9s %22s %9s\n", "step", "loss", "right in these steps", "seconds");
+}
+
+void StepTable::add_step() {
+  const int steps = trainer_.settings().steps;
+  const int64_t step = trainer_.steps_done();
+  right_ += trainer_.right_in_batch(), seen_ += trainer_.settings().batch;
+  if (step % every_ == 0 || step == steps) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+    std::printf("%8lld %9.4f %21.0f%% %9.1f\n", static_cast<long long>(step),
+                double(trainer_.losses().back()), 100.0 * right_ / seen_, seconds.count());
+    std::fflush(stdout);
+    right_ = seen_ = 0;
+  }
+  if (steps >= 100 && step % (steps / 4) == 0 && step < steps)
+    std::printf("%8lld held out: %d of %d right\n", static_cast<long long>(step),
+                right_of(trainer_.net(), held_out_), held_out_.count);
+}
+
+// ---- What the result is compared with -----------------------------------------------------------
+
+lab::Comparison compare_losses(const TrainingOptions& options, const Trainer& trainer) {
+  const Settings &run = trainer.settings(), usual;
+  if (!options.data.empty() || run.seed != usual.seed || run.batch != usual.batch ||
+      run.rate != usual.rate || run.warm_up != usual.warm_up)
+    return lab::Comparison::none();
+  const lab::Array golden = lab::read_npy(lab::repository_path("data/golden/cvt_losses.npy"));
+  if (golden.values.size() < 4 * kGoldenSteps)
+    throw UsageError(format("data/golden/cvt_losses.npy has %zu numbers, must have 4 rows of %d",
+                            golden.values.size(), int(kGoldenSteps)));
+  const size_t count = std::min<size_t>(kGoldenSteps, trainer.losses().size());
+  const auto loss = [&](size_t row, size_t step) {
+    return golden.values[row * kGoldenSteps + step];
+  };
+  std::vector<double> expected;
+  lab::Tolerance tolerance;
+  for (size_t i = 0; i < count; ++i) {
+    expected.push_back(loss(0, i));
+    for (const size_t row : {2, 3})
+      tolerance.atol = std::max(tolerance.atol, 4 * std::abs(loss(row, i) - loss(0, i)));
+  }
+  tolerance.relative_l2 = tolerance.atol / *std::min_element(expected.begin(), expected.end());
+  const std::vector<float> got(trainer.losses().begin(), trainer.losses().begin() + int64_t(count));
+  return lab::compare(got, expected, tolerance, {int64_t(count)});
+}
+
+Linear best_linear(const Split& split) {
+  const auto all = [](const Dataset& data) {
+    std::vector<int> numbers(data.count);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return pixels(data, numbers);
+  };
+  const std::vector<float> images = all(split.training), held_out = all(split.held_out);
+  const int passes = std::max(1, kLinearImages / split.training.count);
+  Linear best;
+  for (const double decay : {0.01, 0.03, 0.1, 0.3}) {
+    const std::vector<float> weights =
+        train_linear(images, split.training.labels, kClasses, passes, decay);
+    const std::vector<int> answered =
+        linear_answers(weights, held_out, split.held_out.count, kClasses);
+    const int right =
+        int(std::lround(accuracy(answered, split.held_out.labels) * split.held_out.count));
+    if (right > best.right) best = {right, decay};
+  }
+  return best;
+}
+
+int judge_held_out(const TrainingOptions& options, Net& net, const Dataset& data) {
+  std::vector<int> all(data.count);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<float> logits = logits_of(net, pixels(data, all), data.count);
+  const int classes = net.shape().classes;
+  const std::vector<int> answered = answers(logits, classes);
+  std::vector<Misread> misread;
+  for (int i = 0; i < data.count; ++i)
+    if (answered[i] != data.labels[i])
+      misread.push_back(
+          {i, data.labels[i], answered[i],
+           probabilities(&logits[size_t(i) * size_t(classes)], classes)[answered[i]]});
+  std::stable_sort(misread.begin(), misread.end(), [](const Misread& one, const Misread& other) {
+    return one.probability > other.probability;
+  });
+  const std::string shown = misread.size() > 24 ? ", the 24 most certain:" : ":";
+  lab::save_image(
+      misread_path(options.out),
+      misread_sheet(data, misread,
+                    format("%zu of %d held-out images misread", misread.size(), data.count) +
+                        (misread.empty() ? "" : shown)));
+  return data.count - int(misread.size());
+}
+
+// ---- The report ---------------------------------------------------------------------------------
+
+lab::ReportHead report_head(const char* chapter, const TrainingOptions& options,
+                            const lab::Device& device, const Split& split, const Trainer& trainer) {
+  const Settings& settings = trainer.settings();
+  json::Value losses = json::Value::array();
+  for (const float loss : trainer.losses()) losses.push_back(double(loss));
+  return {chapter,
+          options,
+          device,
+          format("%s: %d images to train, %d held out",
+                 options.data.empty() ? "data/fashion_mnist" : options.data.c_str(),
+                 split.training.count, split.held_out.count),
+          "CvT: " + describe(trainer.net().shape()) +
+              format(", %lld parameters; batch %d",
+                     static_cast<long long>(trainer.net().layout().numbers), settings.batch),
+          {{"batch", settings.batch},
+           {"steps", trainer.steps_done()},
+           {"parameters", trainer.net().layout().numbers},
+           {"training_images", split.training.count},
+           {"held_out_images", split.held_out.count}},
+          {{"rate", format("%.9g", settings.rate)}},
+          {{"losses", losses.dump()}}};
+}
+
+lab::Timing timing_of(std::vector<double> seconds) {
+  lab::Timing timing;
+  timing.host_time = true;
+  timing.samples = int(seconds.size());
+  timing.spread = timing.std_us = std::nan("");
+  if (seconds.empty()) return timing;
+  std::sort(seconds.begin(), seconds.end());
+  timing.median_us = 1e6 * seconds[seconds.size() / 2];
+  timing.min_us = 1e6 * seconds[0];
+  timing.mean_us =
+      1e6 * std::accumulate(seconds.begin(), seconds.end(), 0.0) / double(seconds.size());
+  return timing;
+}
+
+void note_losses(const lab::Comparison& losses, const lab::Timing& time, lab::Report& report) {
+  report.note(
+      losses.skipped
+          ? "losses: not compared, PyTorch's are known of the default settings alone"
+          : format("losses: of %lld steps compared with PyTorch's: %s, largest difference %.1e",
+                   static_cast<long long>(losses.count), losses.pass ? "PASS" : "FAIL",
+                   losses.max_abs_error));
+  if (time.samples > 0)
+    report.note(format("a step took %.3g ms on this machine (median)", 1e-3 * time.median_us));
+}
+
+void add_numbers(const Trainer& trainer, int right, const Linear& linear, lab::Report& report) {
+  report.add_number(kLine, "held_out_right", right);
+  report.add_number(kLine, "linear_right", linear.right);
+  report.add_number(kLine, "linear_decay", linear.decay);
+  if (!trainer.losses().empty()) report.add_number(kLine, "last_loss", trainer.losses().back());
+}
+
+void draw_losses(const TrainingOptions& options, const Trainer& trainer, int right,
+                 const Split& split, lab::Report& report) {
+  if (trainer.losses().empty()) return;
+  const std::string& out = options.out;
+  lab::save_image(out, loss_curve(trainer.losses(),
+                                  format("%lld steps of %d images: %d of %d held-out right",
+                                         static_cast<long long>(trainer.steps_done()),
+                                         trainer.settings().batch, right, split.held_out.count)));
+  report.note(out + ": the losses; " + misread_path(out) + ": held-out images that it reads wrong");
+}
+
+namespace {
+
+std::string with_interval(int right, int count) {
+  const Interval bounds = interval_of(right, count);
+  return format("%d of %d right (%.1f%%; 95%% interval %.0f%% to %.0f%%)", right, count,
+                100.0 * right / count, 100 * bounds.low, 100 * bounds.high);
+}
+
+}  // namespace
+
+void note_held_out(int right, const Linear& linear, const Split& split, lab::Report& report) {
+  report.note("held out, this net:        " + with_interval(right, split.held_out.count));
+  report.note("held out, linear classifier: " + with_interval(linear.right, split.held_out.count) +
+              format(", the best of four, L2 %g", linear.decay));
+}
+
+void note_rest(const TrainingOptions& options, const Trainer& trainer, lab::Report& report) {
+  if (trainer.steps_done() < trainer.settings().steps && !options.checkpoint.empty())
+    report.note(format("%lld of %d steps are done: %s",
+                       static_cast<long long>(trainer.steps_done()), trainer.settings().steps,
+                       going_on(options, options.checkpoint).c_str()));
+}
+
+}  // namespace training

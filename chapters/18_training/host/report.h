@@ -1,0 +1,56 @@
+// What a training prints: its steps, what it is compared with, its pictures.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "../../../common/lab/report.h"
+#include "options.h"
+
+namespace training {
+
+// The table that grows while the net is trained. Of 100 steps and more it also says, four times, how many of the
+// held-out images are read right.
+class StepTable {
+ public:
+  StepTable(Trainer& trainer, const Dataset& held_out);
+  void add_step();  // the trainer's last one
+
+ private:
+  Trainer& trainer_;
+  const Dataset& held_out_;
+  const int every_;  // steps a line
+  const std::chrono::steady_clock::time_point start_;
+  int right_ = 0, seen_ = 0;  // images since the last line
+};
+
+// PyTorch's losses of the same run, in double precision, of the first 20 steps with default settings. The tolerance is
+// four times the largest distance that rounding all operands to tf32 made there, to nearest or towards zero.
+lab::Comparison compare_losses(const TrainingOptions& options, const Trainer& trainer);
+
+// Reads the held-out images and draws those misread, most certain ones first. Returns how many are right.
+int judge_held_out(const TrainingOptions& options, Net& net, const Dataset& held_out);
+
+// A linear classifier: how many held-out images it reads right, and its regularization.
+struct Linear {
+  int right = -1;
+  double decay = 0;
+};
+// The best of four strengths of regularization, chosen on the held-out images themselves: that
+// favours it.
+Linear best_linear(const Split& split);
+
+lab::ReportHead report_head(const char* chapter, const TrainingOptions& options,
+                            const lab::Device& device, const Split& split, const Trainer& trainer);
+// Of the steps of this run, on the host's clock.
+lab::Timing timing_of(std::vector<double> seconds);
+
+void note_losses(const lab::Comparison& losses, const lab::Timing& time, lab::Report& report);
+void add_numbers(const Trainer& trainer, int right, const Linear& linear, lab::Report& report);
+void draw_losses(const TrainingOptions& options, const Trainer& trainer, int right,
+                 const Split& split, lab::Report& report);
+void note_held_out(int right, const Linear& linear, const Split& split, lab::Report& report);
+// How the run goes on where steps are left.
+void note_rest(const TrainingOptions& options, const Trainer& trainer, lab::Report& report);
+
+}  // namespace training
