@@ -8,8 +8,9 @@ says what it is, in Python:
 
     With 4 warps it is <!--=us["wmma"] / us["4 warps"]-->2.1<!----> times as fast.
 
-The number is written with as many decimals as it has in the text, and a comma where it has one. Names that
-expressions use, and what sentences say in words, stand in a comment of the same file:
+The number is written with as many decimals as it has in the text, and a comma where it has one. A marker
+straight behind a backtick is an example, and stays as it is. Names that expressions use, and what sentences
+say in words, stand in a comment of the same file:
 
     <!-- numbers
     us = predicted("attention", batch=32, tokens=577)
@@ -39,7 +40,7 @@ from results import Refused
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 RESULTS = os.path.join(ROOT, "data", "results")
-MARKED = re.compile(r"<!--=(.*?)-->(.*?)<!---->", re.DOTALL)
+MARKED = re.compile(r"(?<!`)<!--=(.*?)-->(.*?)<!---->", re.DOTALL)
 BLOCK = re.compile(r"^ *<!-- numbers\n(.*?)^ *-->$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?|-?\d+(\.\d+)?")
 PYTHON = ("abs", "all", "any", "dict", "float", "int", "len", "list", "max", "min", "range", "round", "set",

@@ -38,6 +38,9 @@ class Stated(Case):
                 self.assertEqual(self.new(f"a **<!--={expression}-->{old}<!---->**."),
                                  f"a **<!--={expression}-->{new}<!---->**.")
 
+    def test_an_example_in_backticks_stays(self):
+        self.assertEqual(self.new("`<!--=a-->3<!---->` and <!--=4-->3<!---->"), "`<!--=a-->3<!---->` and <!--=4-->4<!---->")
+
     def test_names_stand_in_a_comment(self):
         text = ("<!--=b-->3<!---->\n\n<!-- numbers\na = [1,\n     2]\n"
                 "b = sum(a[i] for i in range(2))  # both\ntrue: b > 2\n-->\n")
