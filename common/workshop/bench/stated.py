@@ -34,6 +34,7 @@ import re
 import sys
 
 import beside
+import ncu
 import quoted
 import results
 from results import Refused
@@ -134,13 +135,33 @@ class Known:
 
     @staticmethod
     def measured(chapter, name, device="nvidia_h200"):
-        """{kernel: its measured time}."""
+        """{kernel: its measured time}, replayed from a graph where it was."""
         return {kernel.name: beside.measured_us(kernel) for kernel in Known.gpu_run(chapter, name, device).kernels}
+
+    @staticmethod
+    def launched(chapter, name, device="nvidia_h200"):
+        """{kernel: its measured time}, launched one after the other, not from a graph."""
+        return {kernel.name: kernel.median_us for kernel in Known.gpu_run(chapter, name, device).kernels}
 
     @staticmethod
     def peers(chapter, name, device="nvidia_h200"):
         """{peer: its object} of a run on a GPU."""
         return {peer.name: peer for peer in Known.gpu_run(chapter, name, device).peers}
+
+    @staticmethod
+    def validated(chapter, device="nvidia_h200"):
+        """What validation.json has of a chapter: counters and times.rows, each with both sides."""
+        for of in load(device, "validation.json").chapters:
+            if of.chapter == chapter:
+                return of
+        raise Refused(f"{device}/validation.json has no chapter {chapter}")
+
+    @staticmethod
+    def profiled(chapter, *metrics, device="nvidia_h200"):
+        """[{"kernel": its mangled name, metric: value}] of the launches that Nsight Compute timed."""
+        path = os.path.join(RESULTS, device, "recorded", f"chapter{chapter}.time.csv")
+        with open(path, encoding="utf-8") as file:
+            return [{"kernel": of["mangled"], **of["metrics"]} for of in ncu.launches(file.read(), metrics)]
 
     @staticmethod
     def near(value, other, share):

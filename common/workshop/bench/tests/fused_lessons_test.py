@@ -1,9 +1,9 @@
-"""Chapters 7 and 8: the numbers of their lessons' prose agree with arithmetic and with the results."""
+"""Chapter 8: the numbers of its lesson's prose agree with arithmetic and with the results."""
 import unittest
 
 from lessons import Lessons, prose, result
 
-SAMPLING, FUSED = 7, 8
+FUSED = 8
 
 
 def steps(title, **wanted):
@@ -15,10 +15,6 @@ def steps(title, **wanted):
     raise unittest.SkipTest(f"no results of {title}: make bench DEVICE=vgpu")
 
 
-def sampled(distribution):
-    return steps("persistent deformable attention", distribution=distribution, heads=8)
-
-
 def micros(of):
     return {name: step["predicted"]["us"] for name, step in of.items()}
 
@@ -27,58 +23,6 @@ class FusedLessons(Lessons):
     def row(self, chapter, name, cells):
         number = r"\| ([\d.,]+) "
         return self.stated(chapter, rf"\| {name} " + number * cells + r"\|")
-
-    def test_chapter_7_times(self):
-        for distribution in ("local", "uniform"):
-            us = micros(sampled(distribution))
-            for stated, name in zip(self.row(SAMPLING, distribution, 6),
-                                    ("simple", "vectorized", "shared", "persistent", "cluster", "bulk")):
-                self.near(stated, us[name])
-
-    def test_chapter_7_question(self):
-        us, busy = self.stated(SAMPLING,
-                               r"predicted to take (\d+) µs, and its schedulers issue in \*\*(\d+)%\*\*")
-        simple = sampled("local")["simple"]["predicted"]
-        self.near(us, simple["us"])
-        self.near(busy, 100 * simple["issue_share"], 2)
-
-    def test_chapter_7_ratios(self):
-        local, uniform = micros(sampled("local")), micros(sampled("uniform"))
-        self.near(self.stated(SAMPLING,
-                              r"\*\*([\d.]+)\*\*: how many times as fast `vectorized` is")[0],
-                  local["simple"] / local["vectorized"], 2)
-        gain, less = self.stated(SAMPLING,
-                                 r"\*\*([\d.]+)\*\*: what `shared` gains over `vectorized` with uniform "
-                                 r"points. With local points it is ([\d.]+),")
-        self.near(gain, uniform["vectorized"] / uniform["shared"])
-        self.near(less, local["vectorized"] / local["shared"])
-        self.near(self.stated(SAMPLING,
-                              r"\*\*([\d.]+)\*\*: how many times as fast `persistent` is as")[0],
-                  local["shared"] / local["persistent"], 2)
-
-    def test_chapter_7_what_was_wrong(self):
-        shared, persistent, planes = self.stated(SAMPLING,
-                                                 r"`shared` stages (\d+) times, `persistent` at most (\d+) "
-                                                 r"\+ (\d+) times")
-        self.assertEqual((shared, persistent, planes), (2 * 8 * -(-15422 // 256), 132, 2 * 8))
-        kernels = {kernel["name"]: kernel for kernel in result("chapter7.json")["runs"][0]["kernels"]}
-        values = kernels["shared"]["allocations"]["value"]["load"]["bytes_asked"]
-        share = self.stated(SAMPLING, r"staging was only (\d+)% of the bytes")[0]
-        self.near(share, 100 * 2 * -(-15422 // 256) * 74240 / values, 1)
-        for distribution in ("local", "uniform"):
-            us = micros(sampled(distribution))
-            # The counter costs a third of the time; without it the step is level with shared.
-            self.assertAlmostEqual(us["even shares"] / us["persistent"], 2 / 3, delta=0.03)
-            self.assertAlmostEqual(us["even shares"] / us["shared"], 1, delta=0.03)
-
-    def test_chapter_7_single_copies(self):
-        self.assertIn("it takes 1,160 single copies", prose(SAMPLING))
-        self.assertIn("brings a plane by five boxes", prose(SAMPLING))
-        levels = (23 * 40, 12 * 20)  # those that are staged, each in boxes of up to 256 pixels
-        self.assertEqual((sum(levels), sum(-(-level // 256) for level in levels)), (1160, 5))
-        for distribution in ("local", "uniform"):
-            us = micros(sampled(distribution))
-            self.assertAlmostEqual(us["single copies"] / us["bulk"], 1, delta=0.03)
 
     def photo(self):
         return {kernel["name"]: kernel for kernel in result("chapter8.json")["runs"][0]["kernels"]}

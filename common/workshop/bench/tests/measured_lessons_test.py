@@ -49,26 +49,6 @@ class MeasuredLessons(unittest.TestCase):
         self.stated(lesson("03_coalescing"), r"takes ([\d.]+) wavefronts in step two, and the virtual GPU counts ([\d.]+) ",
                     rows["shared.load.wavefronts"]["gpu"] / loads, rows["shared.load.wavefronts"]["virtual"] / loads)
 
-    def test_chapter_7(self):
-        text = lesson("07_persistent_deformable_attention")
-        of, run = kernels(7, "local")
-        us = {name: line["median_us"] for name, line in of.items()}
-        self.assertEqual((run["problem"]["batch"], run["problem"]["heads"]), (48, 1))
-        self.stated(text, r"`simple` takes ([\d,]+) µs, `vectorized` (\d+), `shared` (\d+), `persistent` (\d+), `cluster` "
-                          r"([\d,]+) and `bulk` (\d+)",
-                    *(us[name] for name in ("simple", "vectorized", "shared", "persistent", "cluster", "bulk")))
-        [classic] = [peer for peer in run["peers"] if peer["name"].startswith("ms_deform")]
-        self.stated(text, r"Built for half precision, it takes ([\d,]+) µs", classic["median_us"])
-        with open(os.path.join(GPU, "validation.json"), encoding="utf-8") as file:
-            [of] = [of for of in json.load(file)["chapters"] if of["chapter"] == 7]
-        profiled = {re.search(r"::(\w+)_kernel", row["kernel"])[1]: row["gpu"] for row in of["times"]["rows"]
-                    if row["quantity"] == "time, µs"}
-        self.stated(text, r"measures (\d+) µs for `vectorized`, (\d+) for `shared` and (\d+) for `persistent` and `bulk`",
-                    profiled["vectorized"], profiled["shared"], profiled["persistent"])
-        self.assertAlmostEqual(profiled["boxes"], profiled["persistent"], delta=1)
-        self.stated(text, r"and persistence (\d)% to (\d)%\.", 100 * (1 - us["persistent"] / us["shared"]),
-                    100 * (1 - profiled["persistent"] / profiled["shared"]))
-
     def test_chapter_11(self):
         text = lesson("11_mlp")
         of, run = kernels(11, "photos")

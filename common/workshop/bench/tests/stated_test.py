@@ -57,6 +57,7 @@ class Stated(Case):
         self.refused("<!--=1 +-->3<!---->", "invalid syntax")
         self.refused("<!--=steps('no such run')-->3<!---->", "no run of no such run")
         self.refused("<!--=steps('attention')['no such step']-->3<!---->", "there is no 'no such step'")
+        self.refused("<!--=len(validated(99))-->3<!---->", "validation.json has no chapter 99")
         self.refused("<!--=photo(5)['wmma'].no_such-->3<!---->", "no field 'no_such': there are name,")
         self.refused("<!--=open('x')-->3<!---->", "name 'open' is not defined")
         self.refused("<!-- numbers\na = 1\n-->", "nothing uses a")
