@@ -1,7 +1,7 @@
-"""Lessons 9 to 12: the numbers of their prose are those of the results."""
+"""Lessons 11 and 12: the numbers of their prose are those of the results."""
 import unittest
 
-from lessons import RESULTS, Lessons, folder_of, prose, result
+from lessons import RESULTS, Lessons, folder_of, result
 
 import quoted
 
@@ -15,7 +15,7 @@ def gained(title):
 
 
 def swept(chapter, **problem):
-    """{line: µs of all its launches} of sweeps.json, and for chapter 9 of all tokens."""
+    """{line: µs of all its launches} of sweeps.json."""
     run = next(of for of in result("sweeps.json")["runs"] if of["chapter"] == folder_of(chapter) and
                all(of["problem"].get(name) == value for name, value in problem.items()))
     return {line["name"]: line["us"] for line in run["lines"]}
@@ -41,36 +41,6 @@ class NetLessons(Lessons):
         for number, value in zip(stated, values):
             digits = len(f"{number:g}".partition(".")[2])
             self.assertAlmostEqual(number, value, delta=0.5 * 10 ** -digits + 1e-9)
-
-    def test_chapter_9(self):
-        us = swept(9, batch=1, height=224)
-        times, = self.stated(9, r"`channel launches` takes more than (\d+) times as long as `unified`")
-        self.assertTrue(times < us["channel launches"] / us["unified"] < 1.2 * times)
-        self.assertIn("From `1 stream` to `128 streams` nothing changes", prose(9))
-        self.assertAlmostEqual(us["128 streams"] / us["1 stream"], 1, delta=0.02)
-        part = photo(9)
-        self.assertIn("On the part alone 128 streams take longer than one", prose(9))
-        self.assertGreater(part["128 streams"]["predicted"]["us"], part["1 stream"]["predicted"]["us"])
-        few, many = (swept(9, batch=batch, height=224)["one product"] for batch in (1, 32))
-        self.assertLess(many / few, 32 / 4)  # almost flat at first
-
-    def test_chapter_10(self):
-        us = {name: of["predicted"]["us"] for name, of in photo(10).items()}
-        self.assertIn("197 rows are 197 blocks of `base` but only 25 of `warp`", prose(10))
-        self.assertEqual([photo(10)[name]["blocks"] for name in ("base", "warp")], [197, 25])
-        self.assertGreater(us["warp"], us["base"])
-        self.assertLess(us["atomics"], us["slab sums"] + us["column sums"])  # "Atomics take less time here"
-        large = gained("layer norm")
-        self.assertLess(large["warp"], large["base"])
-        self.assertGreater(large["rows"], large["vector"])
-        for rows, columns, quick, slow, words in (
-                (100000, 768, "rows", "vector", "With 100,000 rows it gains"),
-                (200000, 64, "warp", "vector", "shows `vector` behind `warp`")):
-            self.assertIn(words, prose(10))
-            found = quoted.lines(RESULTS, 10, rows=rows, columns=columns)
-            if not found:
-                self.skipTest("no runs of chapter 10 with many rows: make bench DEVICE=vgpu")
-            self.assertLess(found[quick]["us"], found[slow]["us"])
 
     def test_chapter_11(self):
         rate, rows = self.stated(11, r"does (\d+) multiply-adds in a clock .*?\((\d+) rows\)")
