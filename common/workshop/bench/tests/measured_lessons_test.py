@@ -49,16 +49,6 @@ class MeasuredLessons(unittest.TestCase):
         self.stated(lesson("03_coalescing"), r"takes ([\d.]+) wavefronts in step two, and the virtual GPU counts ([\d.]+) ",
                     rows["shared.load.wavefronts"]["gpu"] / loads, rows["shared.load.wavefronts"]["virtual"] / loads)
 
-    def test_chapter_11(self):
-        text = lesson("11_mlp")
-        of, run = kernels(11, "photos")
-        us = {name: line["median_us"] for name, line in of.items()}
-        peers = {peer["name"]: peer["median_us"] for peer in run["peers"]}
-        self.stated(text, r"`swizzle` is ([\d.]+) times as fast as `pipeline`\.", us["pipeline"] / us["swizzle"])
-        self.stated(text, r"Measured on an H200 the steps take (\d+), (\d+), (\d+), (\d+), (\d+) and (\d+) µs", *(
-            us[name] for name in ("wmma", "registers", "pipeline", "swizzle", "epilogue", "graph")))
-        self.stated(text, r"PyTorch takes (\d+) µs, and cuBLASLt (\d+) µs", peers["eager"], peers["cuBLASLt"])
-
     def test_chapter_12(self):
         of, run = kernels(12, "tiny 32 photos")
         peers = {peer["name"]: peer for peer in run["peers"]}

@@ -1,4 +1,4 @@
-"""Lessons 11 and 12: the numbers of their prose are those of the results."""
+"""Lesson 12: the numbers of its prose are those of the results."""
 import unittest
 
 from lessons import RESULTS, Lessons, folder_of, result
@@ -21,11 +21,6 @@ def swept(chapter, **problem):
     return {line["name"]: line["us"] for line in run["lines"]}
 
 
-def photo(chapter):
-    """{kernel: its line} of the chapter's own run, on one photo."""
-    return {of["name"]: of for of in result(f"chapter{chapter}.json")["runs"][0]["kernels"]}
-
-
 def net(**problem):
     """{launch: µs of all launches of its kind} of quoted.json."""
     found = quoted.lines(RESULTS, 12, **problem)
@@ -41,34 +36,6 @@ class NetLessons(Lessons):
         for number, value in zip(stated, values):
             digits = len(f"{number:g}".partition(".")[2])
             self.assertAlmostEqual(number, value, delta=0.5 * 10 ** -digits + 1e-9)
-
-    def test_chapter_11(self):
-        rate, rows = self.stated(11, r"does (\d+) multiply-adds in a clock .*?\((\d+) rows\)")
-        floor = rows * 768 * 3072 / (rate * 132 * 1980)  # µs
-        each, both = self.stated(11, r"that makes (\d+) µs for each product of 32 photos \(6304 rows\), (\d+) µs")
-        self.near([each], floor)
-        self.assertEqual(both, 2 * each)
-        self.near(self.stated(11, r"WMMA in tiles, as in chapter 4, takes (\d+) times as long"),
-                  gained("mlp")["wmma"] / (2 * floor))
-        one = photo(11)
-        parts = {"epilogue": ("fc1", "fc2"), "swizzle": ("fc1", "GELU", "fc2", "residual")}
-
-        def total(step, of):
-            return sum(of(one[f"{step} {part}"]) for part in parts[step])
-        asked = {step: total(step, lambda line: line["global"]["load"]["bytes_asked"]) for step in parts}
-        us = {step: total(step, lambda line: line["predicted"]["us"]) for step in parts}
-        more, short, long = self.stated(11, r"ask for ([\d.]+) times the bytes of `swizzle`.*?: (\d+) µs instead of "
-                                        r"(\d+)\.")
-        self.near([more, short, long], asked["epilogue"] / asked["swizzle"], us["epilogue"], us["swizzle"])
-        large = quoted.lines(RESULTS, 11, batch=32)
-        if not large:
-            self.skipTest("no launches of chapter 11: make bench DEVICE=vgpu")
-        second, least, first = self.stated(11, r"The second product takes one round, and (\d+) µs where the floor is "
-                                           r"(\d+)\. The first takes four rounds and (\d+) µs")
-        self.near([second, first], large["epilogue fc2"]["us"], large["epilogue fc1"]["us"])
-        self.near([least], floor)
-        self.near(self.stated(11, r"The first product takes it (\d+) µs already"),
-                  large["epilogue fc1"]["limits"]["L1/shared"]["us"])
 
     def test_chapter_12_components(self):
         one, many = swept(12, batch=1, size=224, mlp="simple"), swept(12, batch=32, size=224, mlp="simple")
