@@ -60,33 +60,6 @@ class MeasuredLessons(unittest.TestCase):
                     peers["compiled"]["median_us"])
         self.assertGreater(peers["eager"]["median_us"], peers["compiled"]["median_us"])
 
-    def test_chapter_14(self):
-        text = lesson("14_hopper")
-        rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
-                          text.partition("| tokens on the GPU |")[2].partition("All of these")[0], re.MULTILINE)
-        self.assertEqual(len(rows), 3)
-        for tokens, *times in rows:
-            own, _ = kernels(14, f"{tokens} tokens")
-            before, _ = kernels(13, f"{tokens} tokens")
-            lines = [before["ragged"], *(own[name] for name in ("tensor maps", "wgmma", "specialized", "persistent"))]
-            self.assertEqual([float(time) for time in times], [round(beside.measured_us(of), 1) for of in lines])
-        own, run = kernels(14, "577 tokens")
-        peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
-        self.stated(text, r"with 577 tokens, `wgmma` takes ([\d.]+) µs\. Attention in PyTorch takes ([\d.]+) µs with cuDNN and "
-                          r"([\d.]+) µs with FlashAttention-2", own["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
-        longer, run = kernels(14, "1025 tokens")
-        peers = {peer["name"]: peer.get("median_us") for peer in run["peers"]}
-        self.stated(text, r"With 1025 tokens `wgmma` takes ([\d.]+) µs, cuDNN ([\d.]+) µs and FlashAttention-2 ([\d.]+) µs",
-                    longer["wgmma"]["median_us"], peers["cudnn"], peers["flash"])
-        self.stated(text, r"On an H200 `wgmma` runs at (\d+) TFLOP/s with 577 tokens, and at (\d+) with 1025",
-                    own["wgmma"]["tflop_per_s"], longer["wgmma"]["tflop_per_s"])
-        variant = lambda name: beside.measured_us(kernels(14, f"577 tokens, {name}")[0][name])
-        self.stated(text, r"`head by head` takes ([\d.]+) µs there, `persistent` ([\d.]+) µs\. And `no turns` takes "
-                          r"([\d.]+) µs, .*? `one block` takes ([\d.]+) µs, `every maximum` ([\d.]+), "
-                          r"`polynomials` ([\d.]+) and `multicast` (\d+\.\d+)", variant("head by head"),
-                    beside.measured_us(own["persistent"]),
-                    *map(variant, ("no turns", "one block", "every maximum", "polynomials", "multicast")))
-
     def test_clocks(self):
         clocks = {True: [], False: []}  # whether it multiplies on tensor cores
         for chapter in (3, 7, 10, 11, 14):
