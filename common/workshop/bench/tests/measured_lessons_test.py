@@ -1,5 +1,4 @@
 """What lessons say of an H200 is what the results of that GPU hold."""
-import csv
 import json
 import os
 import re
@@ -59,20 +58,6 @@ class MeasuredLessons(unittest.TestCase):
         self.stated(text, r"the net takes ([\d,]+) µs and PyTorch ([\d,]+) µs or more", of["net"]["median_us"],
                     peers["compiled"]["median_us"])
         self.assertGreater(peers["eager"]["median_us"], peers["compiled"]["median_us"])
-
-    def test_clocks(self):
-        clocks = {True: [], False: []}  # whether it multiplies on tensor cores
-        for chapter in (3, 7, 10, 11, 14):
-            with open(os.path.join(GPU, "recorded", f"chapter{chapter}.time.csv"), encoding="utf-8") as file:
-                for row in list(csv.DictReader(file))[1:]:
-                    ns, hz = (float(row[name].replace(",", "")) for name in (
-                        "gpu__time_duration.sum", "gpc__cycles_elapsed.max.per_second"))
-                    if ns > 60e3:
-                        clocks[chapter in (11, 14) and "finish" not in row["Kernel Name"]].append(hz / 1e9)
-        with open(os.path.join(ROOT, "common", "workshop", "bench", "README.md"), encoding="utf-8") as file:
-            self.stated(file.read(), r"at ([\d.]+) to ([\d.]+) GHz in launches of more than 60 µs, ([\d.]+) on average, "
-                                     r"where others run at ([\d.]+) to ([\d.]+)\.", min(clocks[True]), max(clocks[True]),
-                        sum(clocks[True]) / len(clocks[True]), min(clocks[False]), max(clocks[False]))
 
     def test_no_share_of_a_floor_is_above_1(self):
         for file in sorted(os.listdir(GPU)):
