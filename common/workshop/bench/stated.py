@@ -18,9 +18,11 @@ say in words, stand in a comment of the same file:
     true: us["16 warps"] > us["8 warps"]  # and 16 warps lose again
     -->
 
-A line that is indented goes on with the line before. Whatever follows `true:` must hold. A name that nothing
-uses is an error. The functions that expressions may call are those of `Known` below, and Python's own for
-numbers and lists.
+No line of text begins with a marker: Markdown takes such a line for HTML, and the paragraph ends there.
+
+A line of the comment that is indented goes on with the line before. Whatever follows `true:` must hold. A name
+that nothing uses is an error. The functions that expressions may call are those of `Known` below, and Python's
+own for numbers and lists.
 
 Exit status: 0 written or up to date, 1 a number is stale or a statement does not hold, 2 bad input.
 """
@@ -42,6 +44,7 @@ from results import Refused
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 RESULTS = os.path.join(ROOT, "data", "results")
 MARKED = re.compile(r"(?<!`)<!--=(.*?)-->(.*?)<!---->", re.DOTALL)
+BEGINS_LINE = re.compile(r"^[ >]*(?:[-*+] +|\d+[.)] +)*<!--=.*", re.MULTILINE)
 BLOCK = re.compile(r"^ *<!-- numbers\n(.*?)^ *-->$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?|-?\d+(\.\d+)?")
 PYTHON = ("abs", "all", "any", "dict", "float", "int", "len", "list", "max", "min", "range", "round", "set",
@@ -84,15 +87,17 @@ class Known:
         return load(device, name)
 
     @staticmethod
-    def steps(title, **problem):
-        """{step or variant: its object} of gains.json. title: how the run's title begins."""
+    def steps(title, chapter=None, **problem):
+        """{step or variant: its object} of gains.json. title: how the run's title begins. chapter: only its own,
+        where several chapters have a variant of the name."""
         run = the_run([of for of in load("virtual_h200", "gains.json").runs if of.title.startswith(title)], title, problem)
-        return {step.name: step for step in run.steps + run.get("variants", [])}
+        return {step.name: step for step in run.steps + run.get("variants", [])
+                if chapter in (None, results.number_of(step.chapter))}
 
     @staticmethod
-    def predicted(title, **problem):
+    def predicted(title, chapter=None, **problem):
         """{step or variant: its predicted time}."""
-        return {name: step.predicted.us for name, step in Known.steps(title, **problem).items()}
+        return {name: step.predicted.us for name, step in Known.steps(title, chapter, **problem).items()}
 
     @staticmethod
     def photo(chapter, **problem):
@@ -211,7 +216,7 @@ class Text:
     """A file with its numbers. wrong: what does not hold, in words."""
 
     def __init__(self, text):
-        self.wrong = []
+        self.wrong = [f"a line must not begin with a marker: {line.strip()}" for line in BEGINS_LINE.findall(text)]
         self.used = set()
         self.names = {name: getattr(Known, name) for name in vars(Known) if not name.startswith("_")}
         self.names.update({name: getattr(builtins, name) for name in PYTHON}, ceil=math.ceil,

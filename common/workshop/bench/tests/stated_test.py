@@ -42,7 +42,7 @@ class Stated(Case):
         self.assertEqual(self.new("`<!--=a-->3<!---->` and <!--=4-->3<!---->"), "`<!--=a-->3<!---->` and <!--=4-->4<!---->")
 
     def test_names_stand_in_a_comment(self):
-        text = ("<!--=b-->3<!---->\n\n<!-- numbers\na = [1,\n     2]\n"
+        text = ("It is <!--=b-->3<!---->\n\n<!-- numbers\na = [1,\n     2]\n"
                 "b = sum(a[i] for i in range(2))  # both\ntrue: b > 2\n-->\n")
         self.assertEqual(self.new(text), text)
         self.assertEqual(stated.Text(text).wrong, [])
@@ -64,18 +64,28 @@ class Stated(Case):
         self.refused("<!-- numbers\na is 1\n-->", "'a is 1': a line reads")
         self.refused("<!-- numbers\nsum = 1\n-->", "'sum' is defined twice")
 
+    def test_a_line_must_not_begin_with_a_marker(self):
+        for begin, wrong in (("", True), ("  ", True), ("> ", True), ("- ", True), ("1. ", True), ("**", False), ("a ", False)):
+            with self.subTest(begin=begin):
+                said = stated.Text(f"It is\n{begin}<!--=1-->1<!---->.").wrong
+                self.assertEqual("a line must not begin with a marker" in "".join(said), wrong)
+
+    def test_variants_of_one_name(self):
+        for chapter in (3, 6):
+            self.assertEqual(stated.Known.steps("attention", chapter)["no padding"].chapter, stated.Known.folder(chapter))
+
     def test_a_file_is_written_or_said_to_be_stale(self):
         path = os.path.join(self.folder, "README.md")
         for check, status, after in ((True, 1, "2"), (False, 0, "3"), (True, 0, "3")):
             if check and status:
                 with open(path, "w", encoding="utf-8") as file:
-                    file.write("<!--=3-->2<!---->\n")
+                    file.write("It is <!--=3-->2<!---->\n")
             said = io.StringIO()
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(stated.refresh(path, check), status)
             self.assertEqual("2 is 3 by the results: 3" in said.getvalue(), status == 1)
             with open(path, encoding="utf-8") as file:
-                self.assertEqual(file.read(), f"<!--=3-->{after}<!---->\n")
+                self.assertEqual(file.read(), f"It is <!--=3-->{after}<!---->\n")
 
 
 if __name__ == "__main__":
