@@ -32,22 +32,6 @@ class MeasuredLessons(unittest.TestCase):
             decimals = len(group.partition(".")[2])
             self.assertEqual(float(group.replace(",", "")), round(value, decimals), pattern)
 
-    def test_chapter_3(self):
-        of, _ = kernels(3, "577 tokens")
-        us = {name: line["median_us"] for name, line in of.items()}
-        self.stated(lesson("03_coalescing"),
-                    r"\*tiling\* takes ([\d,]+) µs, \*coalesced loads\* ([\d,]+) and \*4 rows a warp\* ([\d,]+): step two is "
-                    r"([\d.]+) times as fast", us["tiling"], us["coalesced loads"],
-                    us["4 rows a warp"], us["coalesced loads"] / us["4 rows a warp"])
-
-    def test_chapter_3_wavefronts(self):
-        with open(os.path.join(GPU, "validation.json"), encoding="utf-8") as file:
-            [of] = [of for of in json.load(file)["chapters"] if of["chapter"] == 3]
-        rows = {row["counter"]: row for row in of["counters"] if row["kernel"].startswith("coalescing")}
-        loads = rows["shared.load.requests"]["gpu"]
-        self.stated(lesson("03_coalescing"), r"takes ([\d.]+) wavefronts in step two, and the virtual GPU counts ([\d.]+) ",
-                    rows["shared.load.wavefronts"]["gpu"] / loads, rows["shared.load.wavefronts"]["virtual"] / loads)
-
     def test_chapter_12(self):
         of, run = kernels(12, "tiny 32 photos")
         peers = {peer["name"]: peer for peer in run["peers"]}
