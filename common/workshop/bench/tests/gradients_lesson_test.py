@@ -7,6 +7,7 @@ import unittest
 from support import ROOT, Case
 
 import quoted
+import stated
 
 CHAPTERS = os.path.join(ROOT, "chapters")
 RESULTS = os.path.join(ROOT, "data", "results", "virtual_h200")
@@ -14,8 +15,9 @@ GAINS = os.path.join(RESULTS, "gains.json")
 
 
 def text_of(chapter):
+    """As it is shown: numbers without their markers."""
     with open(os.path.join(CHAPTERS, chapter, "README.md"), encoding="utf-8") as file:
-        return file.read()
+        return stated.MARKED.sub(r"\2", file.read())
 
 
 def tables(text):
