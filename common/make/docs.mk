@@ -63,7 +63,7 @@ lesson_results = $(if $(blocks_in),$T/docs/chapter$1.json $(if $(lesson_flags),$
 # Texts whose sentences state numbers of results.
 texts_with_numbers = README.md $(wildcard chapters/*.md common/workshop/bench/README.md) $(lessons)
 lesson_number = $(call chapter_number,$(patsubst %/README.md,%,$1))
-docs: $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
+docs: starters $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
 	@$(need_python)
 	@$(foreach r,$(lessons),$(if $(call blocks_in,$(call lesson_number,$r)),\
 	  python3 common/workshop/figures/refresh_counters.py $(if $(CHECK),--check) \

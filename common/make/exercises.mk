@@ -27,3 +27,9 @@ $V/tests/student_host: $V/common/grader/host.o
 $V/tests/grader.conf: Makefile $(CONFIG)
 	@mkdir -p $(@D)
 	@printf '%s\n' 'nvcc $(NVCC)' $(foreach f,$(nvcc_flags) $(call gencode,sm_90),"flag "$f) >$@
+
+# What students fill in is made from our solutions; CHECK=1 only compares.
+.PHONY: starters
+starters:
+	@$(need_python)
+	@python3 common/workshop/starters.py $(if $(CHECK),--check) $(wildcard chapters/*/exercise/solution*.cuh)

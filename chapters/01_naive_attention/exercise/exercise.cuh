@@ -52,7 +52,7 @@ __global__ void softmax_kernel(float* scores,  // [batch, heads, queries, keys],
   // A warp for each row; its 32 lanes are neighbouring threads.
   const int64_t row = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
-  if (row >= row_count) return;
+  if (row >= row_count) return;  // the whole warp
   float* row_scores = scores + row * keys;
 
   // HOLE 2: replace the row by its softmax: maximum, exponentials and their sum, division.

@@ -1,4 +1,16 @@
+// STARTER
+//| // Exercise 2: causal attention. When tokens are words in a row, or the frames of a film, none may
+//| // look ahead: query i sees the keys 0 to i and no other. Their weights are softmax over those keys
+//| // alone.
+//| //
+//| //   O[i] = Σ_j<=i weight[i][j] V[j]        weight[i] = softmax over j <= i of scale Q[i]·K[j]
+//| //
+//| // The kernel is the chapter's for head_dim 64, with three holes. Fill them, then
+//| // `make exercise2 && ./run`. Besides right results you are asked not to load tiles that nobody
+//| // sees: half of all the keys, once there are many.
+// SOLUTION
 // Exercise 2, causal attention: a solution. The exercise itself is in exercise.cuh.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -58,7 +70,14 @@ __global__ void __launch_bounds__(kThreads)
   float row_max = -INFINITY, row_sum = 0.0f;  // softmax_row's; the sum of this lane's weights
   float output[8] = {};
 
+  // STARTER
+  //| // HOLE 1: how many keys does the block with rows first_row, ..., first_row + 15 need?
+  //| // Hint: as many as its last row sees. With all of them the result is right too, but tiles are
+  //| // loaded in vain.
+  //| const int last_key = tokens;
+  // SOLUTION
   const int last_key = min(tokens, first_row + kQueryRows);
+  // END
   for (int first_key = 0; first_key < last_key; first_key += kKeyTile) {
     // Load: keys past the last token are zero, a weight of 0 does not save us from NaN in V.
     for (int i = thread; i < kKeyTile * kHeadDim; i += kThreads) {
@@ -80,12 +99,28 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     for (int r = 0; r < 8; ++r) {
+      // STARTER
+      //| // HOLE 2: which scores count?
+      //| // Hint: a score of -INFINITY gives a weight of 0. The tile's keys begin with first_key, the
+      //| // block's queries with first_row. Do keys past the last token need a condition of their own?
+      //| s_tile[score_row + r][score_key] = score[r] * scale_log2;
+      // SOLUTION
       const int query = first_row + score_row + r, key = first_key + score_key;
       s_tile[score_row + r][score_key] = key <= query ? score[r] * scale_log2 : -INFINITY;
+      // END
     }
     __syncthreads();
 
     // Softmax: a lane has 8 scores of its row, in units of log2.
+    // STARTER
+    //| // HOLE 3: the online softmax. Make weights of this tile's scores, keep row_max and row_sum up
+    //| // to date, and find the factor for what was added up with the maximum before.
+    //| // Hint: lane softmax_lane has columns softmax_lane, softmax_lane + 8, ... of
+    //| // s_tile[softmax_row]. row_maximum() makes one maximum of the 8 lanes'. A weight is
+    //| // exp2f(score - row_max); what was computed with the old maximum must be multiplied by
+    //| // exp2f(old - new), row_sum too.
+    //| const float factor = 1.0f;
+    // SOLUTION
     float tile_max = -INFINITY;
     for (int i = softmax_lane; i < kKeyTile; i += kLanes)
       tile_max = fmaxf(tile_max, s_tile[softmax_row][i]);
@@ -98,6 +133,7 @@ __global__ void __launch_bounds__(kThreads)
       s_tile[softmax_row][i] = weight;
       row_sum += weight;
     }
+    // END
     if (softmax_lane == 0) factor_tile[softmax_row] = factor;
     __syncthreads();
 

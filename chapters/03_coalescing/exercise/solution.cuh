@@ -1,4 +1,13 @@
+// STARTER
+//| // Exercise 3: head_dim 80, as in ViT-H with its 16 heads of 1280 values. 80 is no power of two and
+//| // no multiple of 32: a row has 10 pieces of 16 bytes, so that a warp's 32 lanes do not come out
+//| // even with the rows, and 32 lanes with 2 columns of O each are too few, with 3 too many.
+//| //
+//| // The kernel is the chapter's, with three holes. Fill them, then `make exercise3 && ./run`. Besides
+//| // right results you are asked for loads that are as wide and as coalesced as the chapter's.
+// SOLUTION
 // Exercise 3, head_dim 80: a solution. The exercise itself is in exercise.cuh.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -34,11 +43,22 @@ __device__ inline float warp_sum(float x) {
 // Copies kRows rows of [.., head_dim] from global memory to a tile. Rows from `valid` on are zero.
 template <int kRows>
 __device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
+  // STARTER
+  //| // HOLE 1: fill the tile, 16 bytes (uint4) at a time.
+  //| // Hint: number all pieces of all rows, kRows * kPieces of them, so that neighbouring numbers are
+  //| // neighbours in memory, and deal them out to threads threadIdx.x, threadIdx.x + kThreads, ...
+  //| // Which row and which d has piece i? Both sides of the copy start at a multiple of 16 bytes. (One
+  //| // warp alone would get the points too: that fewer loads are under way then, no counter shows.)
+  //| (void)rows_global, (void)valid;
+  //| for (int i = threadIdx.x; i < kRows * kHeadDim; i += kThreads)
+  //|   tile[i / kHeadDim][i % kHeadDim] = __float2half(0.0f);
+  // SOLUTION
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
     const int row = i / kPieces, d = i % kPieces * 8;
     *reinterpret_cast<uint4*>(&tile[row][d]) =
         row < valid ? *reinterpret_cast<const uint4*>(rows_global + row * kHeadDim + d) : uint4{};
   }
+  // END
 }
 
 // Eight neighbouring elements of a tile.
@@ -119,8 +139,15 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kKeyTile; ++j) {
       const float4 weight = s_tile[warp][j];
       for (int c = 0; c < kColumnsPerLane; ++c) {
+        // STARTER
+        //| // HOLE 2: which column d of O is the lane's c-th, and does it exist?
+        //| // Hint: lanes take neighbouring columns, so that they read different banks; with c = 2 only
+        //| // half of the lanes have one. What does v_tile[j][d] hold for d from 80 to 95?
+        //| const int d = 0;
+        // SOLUTION
         const int d = lane + 32 * c;
         if (d >= kHeadDim) continue;
+        // END
         const float v = __half2float(v_tile[j][d]);
         output[0][c] += weight.x * v;
         output[1][c] += weight.y * v;
@@ -136,10 +163,16 @@ __global__ void __launch_bounds__(kThreads)
     const float inverse_sum = 1.0f / warp_sum(row_sum[r]);
     const int row = first_row + warp * kRowsPerWarp + r;
     if (row >= tokens) continue;
+    // STARTER
+    //| // HOLE 3: write output[r][0], output[r][1], output[r][2], times inverse_sum, to row `row` of O.
+    //| // Hint: the columns are those of hole 2.
+    //| O[matrix + int64_t(row) * kHeadDim] = __float2half(inverse_sum);
+    // SOLUTION
     for (int c = 0; c < kColumnsPerLane; ++c)
       if (lane + 32 * c < kHeadDim)
         O[matrix + int64_t(row) * kHeadDim + lane + 32 * c] =
             __float2half(output[r][c] * inverse_sum);
+    // END
   }
 }
 

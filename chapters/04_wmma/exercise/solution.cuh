@@ -1,4 +1,18 @@
+// STARTER
+//| // Exercise 4: a table of biases in the scores. Many transformers know where a key is by a number
+//| // that they have learned for each head and each distance between key and query, and add to the
+//| // score:
+//| //
+//| //   O = softmax(scale Q Kᵀ + B) V        B[head][query][key] = bias[head][key - query + tokens - 1]
+//| //
+//| // The table has [heads, 2 tokens - 1] entries in fp32: the distances -(tokens - 1) to tokens - 1.
+//| // The kernel is the chapter's for head_dim 64, with three holes. Fill them, then
+//| // `make exercise4 && ./run`. Besides right results you are asked to leave both products to the
+//| // tensor cores; what is added must be added elsewhere, since a lane does not know which element of
+//| // a fragment it holds.
+// SOLUTION
 // Exercise 4, a table of biases in the scores: a solution. The exercise itself is in exercise.cuh.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -66,6 +80,14 @@ __device__ inline void load_transposed(const half* rows_global, int valid,
 // element of a fragment is not documented, so the factors become a fragment too, through s.
 __device__ inline void scale_rows(Accumulator (&o_frag)[kHeadDim / kTile], float factor,
                                   float (*s)[kKeyTile + kPad]) {
+  // STARTER
+  //| // HOLE 3: multiply each row of o_frag by its factor. Lanes 2 row and 2 row + 1 have that of
+  //| // `row`.
+  //| // Hint: a fragment of the same type has its elements in the same lanes. Fill 16 columns of s with
+  //| // each row's factor, load them into an Accumulator, and multiply element by element
+  //| // (x[0], ..., x[num_elements - 1]). Where must the lanes wait for each other?
+  //| (void)o_frag, (void)factor, (void)s;
+  // SOLUTION
   const int row = threadIdx.x / 2, first = threadIdx.x % 2 * 8;
   __syncwarp();  // s has been read
   for (int column = first; column < first + 8; ++column) s[row][column] = factor;
@@ -74,6 +96,7 @@ __device__ inline void scale_rows(Accumulator (&o_frag)[kHeadDim / kTile], float
   wmma::load_matrix_sync(factor_frag, &s[0][0], kKeyTile + kPad, wmma::mem_row_major);
   for (Accumulator& o : o_frag)
     for (int i = 0; i < o.num_elements; ++i) o.x[i] *= factor_frag.x[i];
+  // END
 }
 
 __global__ void __launch_bounds__(32)
@@ -116,9 +139,18 @@ __global__ void __launch_bounds__(32)
       Accumulator s_frag;
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
+        // STARTER
+        //| // HOLE 1: s_frag += (16 columns of Q from d on) x (the same columns of 16 keys from j on)ᵀ.
+        //| // Hint: Q is in q_frag[d / kTile]. K's tile lies transposed, as [d][key]: the operand's
+        //| // rows are contiguous, as row_major in KeyFragment says, and kKeyTile + kPad halves apart.
+        //| // load_matrix_sync, then mma_sync.
+        //| KeyFragment k_frag;
+        //| (void)k_frag;
+        // SOLUTION
         KeyFragment k_frag;
         wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);
         wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
+        // END
       }
       wmma::store_matrix_sync(&tiles.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
     }
@@ -129,9 +161,17 @@ __global__ void __launch_bounds__(32)
     float tile_max = -INFINITY;
     for (int i = 0; i < kKeyTile / 2; ++i) {
       const int key = first_key + column(i), query = first_row + row;
+      // STARTER
+      //| // HOLE 2: the score of this query and key, in natural units: product, scale, bias.
+      //| // Hint: head_bias[key - query] is the entry for this head. Which entries are outside of the
+      //| // table, because the key or the query is past the last token?
+      //| (void)query, (void)head_bias, (void)scale;
+      //| weight[i] = tiles.s[row][column(i)];
+      // SOLUTION
       const bool valid = key < tokens && query < tokens;
       weight[i] = tiles.s[row][column(i)] * scale;
       if (valid) weight[i] += head_bias[key - query];
+      // END
       weight[i] = key < tokens ? weight[i] * kLog2E : -INFINITY;
       tile_max = fmaxf(tile_max, weight[i]);
     }

@@ -1,4 +1,14 @@
+// STARTER
+//| // Exercise 5: a padding mask. Pictures or sentences of different lengths are padded to one number
+//| // of tokens, so that they fit in one array. Of batch entry b only the first lengths[b] keys are
+//| // real (1 or more); what stands behind them must not be seen, and need not be loaded.
+//| //
+//| // The kernel is the chapter's for head_dim 64 with 4 warps, with three holes. Fill them, then
+//| // `make exercise5 && ./run`. Besides right results you are asked that a block's warps share the
+//| // work of loading, and that it stops at the last real key.
+// SOLUTION
 // Exercise 5, a padding mask: a solution. The exercise itself is in exercise.cuh.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -99,7 +109,16 @@ __global__ void __launch_bounds__(kThreads)
   const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kTile;
   const int matrix_number = blockIdx.x / row_blocks;
   const int64_t matrix = int64_t(matrix_number) * tokens * kHeadDim;  // in elements
+  // STARTER
+  //|
+  //| // HOLE 1: how many keys are real here?
+  //| // Hint: matrix_number counts (batch, head), head by head. The loop over the tiles, the zeros in
+  //| // load_rows and the mask below all follow this number.
+  //| (void)lengths, (void)heads;
+  //| const int keys = tokens;
+  // SOLUTION
   const int keys = lengths[matrix_number / heads];
+  // END
 
   load_rows<kTile, 32>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row, lane, own.q);
   __syncwarp();
@@ -118,9 +137,23 @@ __global__ void __launch_bounds__(kThreads)
     // Load with all warps. Keys past the last real one are zero: what stands there is nobody's, and
     // a weight of 0 does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
+    // STARTER
+    //|
+    //| // HOLE 2: here each warp loads both tiles, all four the same. Let them share the work.
+    //| // Hint: load_rows<kRows, kCount> and load_transposed<kCount> deal the pieces out to kCount
+    //| // threads, numbered from 0.
+    //| load_transposed<32>(K + first_element, keys - first_key, lane, tiles.k);
+    //| load_rows<kKeyTile, 32>(V + first_element, keys - first_key, lane, tiles.v);
+    //|
+    //| // HOLE 3: whom must a warp wait for, here and at the end of the loop?
+    //| // Hint: __syncwarp() waits for the lanes of the warp only. Who has written what this warp is
+    //| // about to read? And who may still be reading what it is about to overwrite?
+    //| __syncwarp();
+    // SOLUTION
     load_transposed<kThreads>(K + first_element, keys - first_key, thread, tiles.k);
     load_rows<kKeyTile, kThreads>(V + first_element, keys - first_key, thread, tiles.v);
     __syncthreads();
+    // END
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.
     for (int j = 0; j < kKeyTile; j += kTile) {
@@ -165,7 +198,11 @@ __global__ void __launch_bounds__(kThreads)
         wmma::mma_sync(o_frag[d / kTile], p_frag, v_frag, o_frag[d / kTile]);
       }
     }
+    // STARTER
+    //| __syncwarp();  // HOLE 3, its other half: the next tiles overwrite these
+    // SOLUTION
     __syncthreads();  // before the next tiles overwrite these
+    // END
   }
 
   // Write O once, divided by the sum of the weights.

@@ -1,4 +1,24 @@
+// STARTER
+//| // Exercise 6: a pipeline of two stages. In the chapter's kernel a block loads a tile, waits for it,
+//| // works on it, waits for everybody, and only then loads the next: memory idles while it computes,
+//| // and the other way round. With two tiles of K and of V the next ones are on their way while these
+//| // are worked on, copied from global to shared memory without passing through registers
+//| // (asynchronous copies, from compute capability 8.0 on):
+//| //
+//| //   __pipeline_memcpy_async(to, from, bytes, zeros)   begins a copy of 4, 8 or 16 bytes, the last
+//| //                                                     `zeros` of them zeros; `from` must exist
+//| //   __pipeline_commit()                               what this thread has begun is a group
+//| //   __pipeline_wait_prior(n)                          waits until at most n of its groups, the
+//| //                                                     newest, are still on their way
+//| //
+//| // Such a wait is for the thread's own copies; for those of others there must be a barrier after it.
+//| // The problem is that of exercise 1, cross-attention, with as many queries as one picture has
+//| // tokens and as many keys as another one. Fill the three holes, then `make exercise6 && ./run`.
+//| // Besides right results you are asked for one barrier of the block for each tile where the chapter
+//| // has two, and for tiles that still lie in different banks.
+// SOLUTION
 // Exercise 6, a pipeline of two stages: a solution. The exercise itself is in exercise.cuh.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -57,10 +77,17 @@ __device__ void load_rows_async(const half* rows_global, int valid, int thread,
   constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = thread; i < kRows * kPieces; i += kCount) {
     const int row = i / kPieces, d = i % kPieces * 8;
+    // STARTER
+    //| // HOLE 1: begin the copy of 16 bytes to tile[row][d], or of zeros from row `valid` on.
+    //| // Hint: one call. A row that does not exist has no address either: name one that does.
+    //| *reinterpret_cast<uint4*>(&tile[row][d]) = uint4{};
+    //| (void)rows_global, (void)valid;
+    // SOLUTION
     const bool exists = row < valid;
     // The last argument: how many of the 16 bytes are zeros instead.
     __pipeline_memcpy_async(&tile[row][d], rows_global + (exists ? row : 0) * kHeadDim + d, 16,
                             exists ? 0 : 16);
+    // END
   }
 }
 
@@ -130,11 +157,20 @@ __global__ void __launch_bounds__(kThreads)
   for (Accumulator& o : o_frag) wmma::fill_fragment(o, 0.0f);
 
   for (int first_key = 0, stage = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
+    // STARTER
+    //| // HOLE 2: wait for the tiles of this turn.
+    //| // HOLE 3: send the next ones on their way into the other stage, if there are any.
+    //| // Hint: the other stage was read in the turn before, by all warps. One barrier can stand for
+    //| // two things: everybody's copies of this turn have arrived, and everybody is done with the turn
+    //| // before. What must come before it, and what after?
+    //| (void)load_tiles;
+    // SOLUTION
     // The tiles of this turn have arrived, for all threads; and all are done with the other stage,
     // which the next tiles may now overwrite while these are worked on.
     __pipeline_wait_prior(0);
     __syncthreads();  // the tiles are there
     if (first_key + kKeyTile < keys) load_tiles(first_key + kKeyTile, stage ^ 1);
+    // END
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.
     for (int j = 0; j < kKeyTile; j += kTile) {

@@ -78,13 +78,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   // A plane is an (image, head). All planes' queries, one plane after the other, are dealt out to
   // the blocks; those of a block follow one another.
   const int64_t all = int64_t(problem.batch) * problem.heads * problem.queries;
+  // STARTER
+  //| // HOLE 1: this block's queries are begin .. end-1 of all.
+  //| // Hint: together the blocks must have each query once, and none should have much more than
+  //| // others.
+  //| const int begin = 0, end = 0;
+  //| (void)all;
+  // SOLUTION
   const int begin = int(all * blockIdx.x / gridDim.x);
   const int end = int(all * (blockIdx.x + 1) / gridDim.x);
+  // END
   for (int plane = begin / problem.queries; plane * problem.queries < end; ++plane) {
     const int image = plane / problem.heads, head = plane % problem.heads;
     const uint4* plane_value = reinterpret_cast<const uint4*>(value) +
                                int64_t(image) * problem.pixels * stride + head * kPieces;
     // The plane's small levels.
+    // STARTER
+    //| // HOLE 2: copy each level that has a place in shared memory there, all threads together.
+    //| // Hint: 16 bytes a thread, neighbours side by side; a pixel's kPieces pieces lie side by side
+    //| // in both memories, but how far is it to the next pixel? The block may still be reading the
+    //| // levels of the plane before, and nobody may read these before all of them are here.
+    //| (void)plane_value;
+    // SOLUTION
     __syncthreads();  // nobody reads those of the plane before any longer
     for (int l = 0; l < problem.levels; ++l) {
       const Level level = problem.level[l];
@@ -94,6 +109,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             plane_value[int64_t(level.start + i / kPieces) * stride + i % kPieces];
     }
     __syncthreads();  // they are here
+    // END
 
     const int first = max(begin - plane * problem.queries, 0);
     const int last = min(end - plane * problem.queries, problem.queries);
@@ -121,6 +137,13 @@ __global__ void __launch_bounds__(kThreads, 1)
           const int lower_pixel = pixel + (level.height > 1 ? level.width : 0);
 
           // This lane's piece of the upper and of the lower pixel.
+          // STARTER
+          //| uint4 upper{}, lower{};
+          //| // HOLE 3: load them, from where the level is.
+          //| // Hint: one load each. Lanes with the same column and neighbouring pieces read 64 bytes
+          //| // that lie side by side.
+          //| (void)lower_pixel, (void)staged;
+          // SOLUTION
           uint4 upper, lower;
           if (level.staged >= 0) {
             upper = staged[(level.staged + pixel) * kPieces + piece];
@@ -129,6 +152,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             upper = plane_value[int64_t(level.start + pixel) * stride + piece];
             lower = plane_value[int64_t(level.start + lower_pixel) * stride + piece];
           }
+          // END
           const float upper_share = share * __low2float(lines);
           const float lower_share = share * __high2float(lines);
           float sum = 0.0f;  // over this lane's eight channels
@@ -143,8 +167,14 @@ __global__ void __launch_bounds__(kThreads, 1)
           }
 
           // Over all eight lanes of the query.
+          // STARTER
+          //| // HOLE 4: the sum of the eight lanes' sums, for lane `owner` at least.
+          //| // Hint: three shuffles with __shfl_xor_sync, in which two lanes swap what they have. Two
+          //| // queries' lanes must not be mixed.
+          // SOLUTION
           for (int distance = kLanes / 2; distance > 0; distance /= 2)
             sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+          // END
           if (owner == lane) own_gradient = sum;
         }
         if (at + row < last && sample + lane < samples)

@@ -1,5 +1,23 @@
+// STARTER
+//| // Exercise 8: layer norm behind a 1x1 convolution. Many networks normalize each pixel by itself,
+//| // over its channels, instead of each channel over its pixels:
+//| //
+//| //   conv(m, p) = Σ over input channels c of weight(m, c) · x(c, p)
+//| //   y(m, p) = relu(gamma(m) · (conv(m, p) - mean(p)) / sqrt(variance(p) + eps) + beta(m))
+//| //
+//| // where mean and variance are those of one pixel's conv over all output channels m. As in the
+//| // chapter, nothing can be normalized before all of it has been computed, and what has been computed
+//| // should not travel to memory and back. But whoever must meet is fewer: a block that has all output
+//| // channels of its pixels needs nobody else, and no barrier of the grid.
+//| //
+//| // Here a block has 64 pixels. A lane has two of them, 32 apart, and a warp 16 output channels:
+//| // their convolutions, 16 for each of the two pixels, stay in registers. Fill the four holes, then
+//| // `make exercise8 && ./run`. Besides right results, also where all values are around 1000, you are
+//| // asked for one launch, one store of y, no memory of your own, and for x loaded once.
+// SOLUTION
 // Exercise 8, layer norm behind a 1x1 convolution: a solution. The exercise itself is in
 // exercise.cuh.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -31,10 +49,17 @@ __device__ inline void load_x(const half* x,  // [in_channels, pixels], of this 
                               Tiles& tiles, int first_channel, int in_channels, int first_pixel,
                               int pixels) {
   for (int i = threadIdx.x; i < kDepth * kPixels; i += kThreads) {
+    // STARTER
+    //| // HOLE 1: load one value of x and store it to the tile, as a float.
+    //| // Hint: choose k and pixel from i so that neighbouring lanes load neighbouring pixels. What is
+    //| // not there, past the last input channel or the last pixel, is 0.
+    //| tiles.x[i / kPixels][i % kPixels] = 0.0f;
+    // SOLUTION
     const int k = i / kPixels, pixel = i % kPixels;
     const bool exists = first_channel + k < in_channels && first_pixel + pixel < pixels;
     tiles.x[k][pixel] =
         exists ? __half2float(x[int64_t(first_channel + k) * pixels + first_pixel + pixel]) : 0.0f;
+    // END
   }
 }
 
@@ -53,6 +78,13 @@ __device__ inline void load_weight(const half* weight,  // [out_channels, in_cha
 // The block's total for each of this lane's two pixels, from one summand of each warp.
 __device__ inline float2 sum_of_warps(float2 own, Tiles& tiles) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // STARTER
+  //| // HOLE 2: leave this warp's summands in tiles.sums and add up those of all warps.
+  //| // Hint: all lanes of a warp have different pixels, and lane l of every warp has the same two. Two
+  //| // barriers are needed, for this function is called twice.
+  //| (void)warp, (void)lane, (void)tiles;
+  //| return own;
+  // SOLUTION
   __syncthreads();  // what was there has been read
   tiles.sums[warp][lane] = own.x;
   tiles.sums[warp][lane + 32] = own.y;
@@ -63,6 +95,7 @@ __device__ inline float2 sum_of_warps(float2 own, Tiles& tiles) {
     sum.y += tiles.sums[w][lane + 32];
   }
   return sum;
+  // END
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -98,6 +131,16 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
+  // STARTER
+  //| // Mean and variance of a pixel over all channels.
+  //| // HOLE 3: the means, and what to multiply the distances from them with.
+  //| // Hint: sum_of_warps() twice, first of the values, then of the squares of their distances from
+  //| // the mean: they are in registers, so that looking at them twice costs nothing, and a large mean
+  //| // takes none of their digits. Channels that do not exist (c >= own_channels) are 0 there, but
+  //| // their distance from the mean is not.
+  //| const float2 mean = {0.0f, 0.0f}, factor = {1.0f, 1.0f};
+  //| (void)sum_of_warps, (void)eps;
+  // SOLUTION
   // Mean and variance of a pixel over all channels. The values stay where they are, in registers,
   // so that looking at them twice costs nothing, and squares are of distances from the mean: a
   // large mean takes none of their digits.
@@ -115,6 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   squares = sum_of_warps(squares, tiles);
   const float2 factor = {1.0f / sqrtf(squares.x / out_channels + eps),
                          1.0f / sqrtf(squares.y / out_channels + eps)};
+  // END
 
   // Normalize, affine, ReLU, and the only store.
   for (int c = 0; c < kWarpChannels; ++c) {
@@ -123,9 +167,15 @@ __global__ void __launch_bounds__(kThreads)
     const float g = gamma[channel], b = beta[channel];
     const float left = g * (conv[c].x - mean.x) * factor.x + b;
     const float right = g * (conv[c].y - mean.y) * factor.y + b;
+    // STARTER
+    //| // HOLE 4: ReLU, and store both to y, where there are such pixels.
+    //| // Hint: y is [batch, out_channels, pixels], and already points to this image.
+    //| (void)pixel, (void)left, (void)right;
+    // SOLUTION
     half* row = y + int64_t(channel) * pixels;
     if (pixel < pixels) row[pixel] = __float2half(fmaxf(left, 0.0f));
     if (pixel + 32 < pixels) row[pixel + 32] = __float2half(fmaxf(right, 0.0f));
+    // END
   }
 }
 

@@ -1,9 +1,33 @@
+// STARTER
+//| // Exercise 8, from an empty function: a convolution of each channel by itself (depthwise), then
+//| // instance norm and ReLU. Networks for small devices convolve each channel with a filter of its own
+//| // and mix the channels elsewhere:
+//| //
+//| //   conv(c, p) = Σ over the 3 x 3 pixels q around p of weight(c, q - p) · x(c, q)
+//| //   y(c, p) = relu(gamma(c) · (conv(c, p) - mean(c)) / sqrt(variance(c) + eps) + beta(c))
+//| //
+//| // As in the chapter, nothing can be normalized before all of a plane has been convolved, and what
+//| // has been convolved should not travel to memory and back. Who must wait for whom is another
+//| // question here.
+//| //
+//| // Nothing is given but the function. Kernel, grid and launch are yours. Then
+//| // `make exercise8 && ./run --task task2.cuh` grades it: 30 points for right results, also where the
+//| // mean is 700 times the deviation, 20 for no finding of any check, and 50 for
+//| //
+//| //   15  stores: y, once, and nothing else
+//| //    5  one launch
+//| //   15  x: loaded once
+//| //    5  no memory of your own
+//| //    5  loads of x are coalesced
+//| //    5  shared memory: bank conflicts cost at most 5 %
+// SOLUTION
 // Exercise 8, a convolution of each channel by itself: a solution. The exercise itself is in
 // task2.cuh.
 //
 // All that must meet for the mean of a plane comes from this plane, which fits into shared memory:
 // one block for each, and nobody waits for another block. The convolution costs 9 multiply-adds, so
 // that it is computed again rather than kept.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,6 +38,7 @@
 #include "../shape.h"
 
 namespace exercise {
+// SOLUTION
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kMaxPixels = 16384;  // pixels of a plane
@@ -78,6 +103,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < pixels; i += kThreads)
     y[i] = __float2half(fmaxf(factor * (conv(i) - middle - mean) + shift, 0.0f));
 }
+// END
 
 // y = relu(gamma (conv - mean) / sqrt(variance + eps) + beta), where conv is the 3x3 convolution of
 // each channel with its own weights, and mean and variance (of the population) are those of one
@@ -92,8 +118,27 @@ __global__ void __launch_bounds__(kThreads)
 //   stream       for all that is launched
 inline void depthwise_norm(const half* x, const half* weight, const float* gamma, const float* beta,
                            half* y, const ConvNormShape& shape, cudaStream_t stream) {
+  // STARTER
+  //| // HOLE: all of it. Kernels go above this function, their launches here.
+  //| (void)x, (void)weight, (void)gamma, (void)beta, (void)y, (void)shape, (void)stream;
+  // SOLUTION
   depthwise_norm_kernel<<<unsigned(shape.planes()), kThreads, 0, stream>>>(
       x, weight, gamma, beta, y, shape.in_channels, shape.height, shape.width, shape.eps);
+  // END
 }
 
 }  // namespace exercise
+// STARTER
+//|
+//| // Hints, one after the other: go on to the next when you are stuck.
+//| //
+//| // 1. Which numbers must be known before the first pixel of a plane can be stored? From which pixels
+//| //    of x do they come, of how many channels?
+//| // 2. How many bytes has the largest plane in fp16? And how many may a block have in shared memory?
+//| //    Whoever has all of x that its mean needs, waits for no other block.
+//| // 3. Pixels beyond the edge: mirror row and column each by itself, -1 becomes 1, height becomes
+//| //    height - 2. With 2 rows both neighbours of a row are the other one.
+//| // 4. Wrong only where all values are large? Squares of large numbers have no digits left for small
+//| //    deviations. Subtract something close to the mean first; a value of the plane will do.
+//| // 5. NaN or infinity in a plane that is all one number? Its variance is 0; eps is there for it.
+// END

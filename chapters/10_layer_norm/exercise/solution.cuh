@@ -1,7 +1,28 @@
+// STARTER
+//| // Exercise 10, from an empty function: gated RMS norm. Language models put a gate in front of their norm
+//| // and leave out the mean:
+//| //
+//| //   h = x · gate / (1 + exp(-gate))
+//| //   y = h / sqrt(mean of h² + epsilon) · weight
+//| //
+//| // As in the chapter, memory is everything: what you read twice takes twice as long. Here there are two
+//| // arrays to read, and something between the load and the sum that nobody wants to compute twice.
+//| //
+//| // Nothing is given but the function. Kernel, grid and launch are yours. Then
+//| // `make exercise10 && ./run` grades it: 30 points for right results, 20 for no finding of any check, and
+//| // 50 for
+//| //
+//| //   15  stores: y, once, and nothing else
+//| //    5  one launch
+//| //   10  x: loaded once
+//| //   10  gate: loaded once
+//| //   10  loads of x: as few requests as 16 bytes a lane allow
+// SOLUTION
 // Exercise 10, gated RMS norm: a solution. The exercise itself is in exercise.cuh.
 //
 // A warp takes a row and keeps what it has gated in registers: x and gate are read once, and the
 // exponential is computed once. No mean is subtracted, so that one sum is enough.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -13,6 +34,7 @@
 
 namespace exercise {
 
+// SOLUTION
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 
 // kWidth elements that one access moves.
@@ -71,6 +93,7 @@ __global__ void __launch_bounds__(kThreads)
     reinterpret_cast<Wide*>(y)[first + i] = result;
   }
 }
+// END
 
 // y = h / sqrt(mean of h² + epsilon) · weight with h = x · gate / (1 + exp(-gate)); the mean is the
 // row's.
@@ -80,6 +103,10 @@ __global__ void __launch_bounds__(kThreads)
 //   stream       for all that is launched
 inline void gated_rms_norm(const half* x, const half* gate, const half* weight, half* y,
                            const LayerNormShape& shape, cudaStream_t stream) {
+  // STARTER
+  //| // HOLE: all of it. Kernels go above this function, their launches here.
+  //| (void)x, (void)gate, (void)weight, (void)y, (void)shape, (void)stream;
+  // SOLUTION
   const int blocks = (shape.rows + kWarps - 1) / kWarps;
   // Rows that are not whole pieces of 16 bytes do not begin at multiples of them.
   const auto kernel = shape.columns % 8 != 0     ? gated_rms_norm_kernel<1, 32>
@@ -88,6 +115,21 @@ inline void gated_rms_norm(const half* x, const half* gate, const half* weight, 
                                                  : gated_rms_norm_kernel<8, 4>;
   kernel<<<blocks, kThreads, 0, stream>>>(x, gate, weight, y, shape.rows, shape.columns,
                                           shape.epsilon);
+  // END
 }
 
 }  // namespace exercise
+// STARTER
+//|
+//| // Hints, one after the other: go on to the next when you are stuck.
+//| //
+//| // 1. Which numbers must be known before the first element of a row can be stored? Who has all of
+//| //    them, if a warp takes a row, and how do its lanes add up?
+//| // 2. A row of 768 is 24 elements a lane. Where can they wait until the sum is known?
+//| // 3. Squares of fp16 numbers: 300² is more than fp16 holds. And a sum of 768 of them has more digits
+//| //    than fp16 has.
+//| // 4. Wrong only where columns are no multiple of 8? Then the second row does not begin at a multiple
+//| //    of 16 bytes.
+//| // 5. Wrong only where columns are few? A lane without an element of the row adds nothing to the sum,
+//| //    and the mean is divided by columns, not by what lanes have room for.
+// END

@@ -1,4 +1,18 @@
+// STARTER
+//| // Exercise 11: a gated product. Newer transformers have two first layers in their MLP, and one is
+//| // the other's gate:
+//| //
+//| //   y = gelu(x gateᵀ) ∘ (x upᵀ)         ∘: element by element
+//| //
+//| // Two launches would load x twice, store both products and load them again. One kernel can multiply
+//| // each slice of x with the slices of both weights, and the gate meets its product in registers.
+//| //
+//| // The kernel is the chapter's third step on tiles of 64 x 64, cut down to one product. Fill the
+//| // four holes, then `make exercise11 && ./run`. Besides right results you are asked for one launch,
+//| // x asked for once a tile, y stored once, and no bank conflict.
+// SOLUTION
 // Our solution of exercise 11, a gated product: y = gelu(x gateᵀ) ∘ (x upᵀ) in one launch.
+// END
 #pragma once
 
 #include <cuda_fp16.h>
@@ -15,7 +29,11 @@ constexpr int kThreads = 128, kStages = 3;
 
 using Tile = tile::SharedTile<half, kTile, kSlice, tile::Swizzled>;
 struct Stage {
+  // STARTER
+  //| Tile x, gate;  // hole 1: up has a tile, too
+  // SOLUTION
   Tile x, gate, up;
+  // END
 };
 
 // GELU, exactly.
@@ -68,11 +86,19 @@ __global__ void __launch_bounds__(kThreads) gated_kernel(const half* __restrict_
     if (slice * kSlice < k) {
       copy_slice(x, first_row, m, slice * kSlice, k, to.x);
       copy_slice(gate, first_column, n, slice * kSlice, k, to.gate);
+      // STARTER
+      //| // hole 2: the slice of up comes with the same group of copies
+      // SOLUTION
       copy_slice(up, first_column, n, slice * kSlice, k, to.up);
+      // END
     }
     tile::end_copies();
   };
+  // STARTER
+  //| Sums gates;  // hole 3: sums of x upᵀ, too
+  // SOLUTION
   Sums gates, ups;
+  // END
   tile::Stages<kStages> stages;
   for (int slice = 0; slice < stages.kAhead; ++slice) copy(slice, memory[slice]);
   for (int slice = 0; slice * kSlice < k; ++slice) {
@@ -80,7 +106,9 @@ __global__ void __launch_bounds__(kThreads) gated_kernel(const half* __restrict_
     copy(slice + stages.kAhead, memory[stages.write]);
     const Stage& stage = memory[stages.read];
     multiply_slice(gates, stage.x, stage.gate, warp_row, warp_column);
+    // SOLUTION
     multiply_slice(ups, stage.x, stage.up, warp_row, warp_column);
+    // END
     stages.next();
   }
 
@@ -92,7 +120,12 @@ __global__ void __launch_bounds__(kThreads) gated_kernel(const half* __restrict_
       for (int v = 0; v < 4; ++v) {
         const int row = first_row + warp_row + 16 * i + tile::Sums::row(lane, v);
         const int column = first_column + warp_column + 8 * j + tile::Sums::column(lane, v);
+        // STARTER
+        //| // hole 4: the product of both, in fp32, and rounded once
+        //| const float result = gelu(gates[i][j].value[v]);
+        // SOLUTION
         const float result = gelu(gates[i][j].value[v]) * ups[i][j].value[v];
+        // END
         if (row < m && column < n) y[int64_t(row) * n + column] = __float2half(result);
       }
 }

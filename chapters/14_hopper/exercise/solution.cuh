@@ -1,4 +1,27 @@
+// STARTER
+//| // Exercise 14: attention pooling. One query for each head looks at all patches of an image, and what it
+//| // finds is the image's descriptor. CLIP's ResNets end this way, SigLIP's head does, and an image
+//| // search compares such descriptors:
+//| //
+//| //   O = softmax(Q Kᵀ scale) V      Q: one row, K and V: a row for each patch
+//| //
+//| // There is hardly anything to compute: each number of K and V is needed once. Such a kernel is as fast
+//| // as memory, if enough bytes are on their way at any time. So one warp asks for tile after tile,
+//| // tensor copies bring them into a ring of four stages, and four warps read what has arrived. Each stage
+//| // has two mbarriers: `full` tells the readers that a tile is there, `empty` tells the one who asks that
+//| // all have read it.
+//| //
+//| // The consumers are written, but with one mistake in their phases. It does no harm as long as the ring
+//| // goes round once: up to 128 patches. The producer is yours. Do both holes, then `make exercise14 &&
+//| // ./run` grades it: 30 points for right results, 20 for no finding of any check, and 50 for
+//| //
+//| //   15  two tensor copies a tile, one of K and one of V
+//| //   10  K and V: brought by the copy engine, once
+//| //   20  all four stages on their way at once
+//| //    5  stores: O, once, and nothing else
+// SOLUTION
 // Our solution of exercise 14: attention pooling, its keys and values through a ring of stages.
+// END
 #pragma once
 
 #include <cuda.h>  // types alone: the driver's function is found at run time
@@ -44,6 +67,17 @@ __device__ inline void wait_for(uint64_t* barrier, uint32_t parity) {
 // One thread: asks for all tiles of K and V of a matrix, as long as there is room in the ring.
 __device__ inline void produce(Ring& ring, const CUtensorMap& keys, const CUtensorMap& values,
                                int matrix, int tiles) {
+  // STARTER
+  //| // HOLE 1: for each tile, in the stage whose turn it is: wait until there is room, announce sizeof(Stage)
+  //| // bytes, and ask for them.
+  //| //
+  //| //   ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, barrier, bytes)
+  //| //       arrives at the barrier, which then waits for so many bytes, too
+  //| //   ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, &map, corner, barrier)
+  //| //       brings a box of kTileKeys rows; const int32_t corner[] = {column, row, matrix} is its first
+  //| //       element. The barrier hears when it has landed
+  //| (void)ring, (void)keys, (void)values, (void)matrix, (void)tiles;
+  // SOLUTION
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kStages, round = tile / kStages;
     wait_for(&ring.empty[stage], (round + 1) % 2);  // the round before; the first does not wait
@@ -55,6 +89,7 @@ __device__ inline void produce(Ring& ring, const CUtensorMap& keys, const CUtens
     ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, ring.stages[stage].v, &values,
                               corner, &ring.full[stage]);
   }
+  // END
 }
 
 // What a group of kLanes lanes knows of its keys: the largest score, in units of log2, and the sums of
@@ -76,6 +111,9 @@ struct Partial {
 };
 
 // One warp of the consumers: each group takes a key of every kGroups.
+// STARTER
+//| // HOLE 2: one line of this function is wrong.
+// END
 __device__ inline Partial consume(Ring& ring, const half* q, int tokens, float scale_log2) {
   const int group = threadIdx.x / kLanes, piece = threadIdx.x % kLanes;
   float query[8];
@@ -83,7 +121,11 @@ __device__ inline Partial consume(Ring& ring, const half* q, int tokens, float s
   Partial partial;
   for (int tile = 0; tile * kTileKeys < tokens; ++tile) {
     const int stage = tile % kStages;
+    // STARTER
+    //| wait_for(&ring.full[stage], tile % (2 * kStages) > kStages);
+    // SOLUTION
     wait_for(&ring.full[stage], tile % (2 * kStages) >= kStages);
+    // END
     const Stage& read = ring.stages[stage];
 #pragma unroll
     for (int row = group; row < kTileKeys; row += kGroups) {
@@ -183,3 +225,18 @@ inline void pool(const half* Q, const half* K, const half* V, half* O, const Att
 }
 
 }  // namespace exercise
+// STARTER
+//|
+//| // Hints, one after the other: go on to the next when you are stuck.
+//| //
+//| // 1. As it is, everybody waits for ever: nobody asks for a tile. Begin with images of up to 128 patches,
+//| //    one round of the ring: nobody has to wait for room then.
+//| // 2. A barrier's phases end one after the other, and it knows no more of them than the parity of the
+//| //    one that runs. Write down for tiles 0 to 11 in which stage each lies, in which round of the ring,
+//| //    and for which parity of `full` its readers must wait.
+//| // 3. A wait for the wrong parity does not wait. Which tile is read too early, then, and what lies there?
+//| // 4. The producer waits for `empty`, of the round before. In the first round there is none: which parity
+//| //    passes at a barrier whose first phase still runs?
+//| // 5. A box that sticks out past the last patch counts with all its bytes.
+//| // 6. Who asks for a tile and then waits until it is there has one tile on its way, not four.
+// END
