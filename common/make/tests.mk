@@ -43,7 +43,7 @@ tests_chosen = $(if $(quick),$(quick_tests),$(call chosen,$(tests)))
 device_tests_chosen = $(call chosen,$(device_tests))
 
 # ONLY=toolkit: the programs that call the compiler when they run.
-calls_toolkit := $(shell grep -lE '\bMutants\b|"(planted_bugs|toolkit)\.h"' \
+calls_toolkit := $(shell grep -lE '\bMutants\b|\bplanted_bugs\b|"toolkit\.h"' \
   $(all_tests_cu) $(lab_tests_cpp) $(tile_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
 # Chapters call it through functions of common/testing. With SUITE, one program for each is enough: the
 # first that has a case of it, as "Mutants:chapters/01_naive_attention/tests/test.cu".

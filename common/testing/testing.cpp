@@ -134,6 +134,18 @@ std::string mutant_namespace(size_t number) { return "mutant_" + std::to_string(
 
 }  // namespace
 
+std::vector<Mutant> planted_bugs(const std::string& chapter, const std::string& group) {
+  const std::string path = repository_path("chapters/" + chapter + "/tests/planted.json");
+  const json::Value list = json::parse(file_content(path));
+  std::vector<Mutant> found;
+  for (const json::Value& entry : list["mutants"])
+    if (const json::Value* of = entry.find("group"); of && of->get<std::string>() == group)
+      found.push_back({entry["name"].get<std::string>(), entry["find"].get<std::string>(),
+                       entry["replace"].get<std::string>(), entry["caught_by"].get<std::string>()});
+  if (found.empty()) throw std::runtime_error(path + " has no mistakes of group '" + group + "'");
+  return found;
+}
+
 std::string step_file(const std::string& chapter, const std::string& step) {
   for (const char* folder : {"", "/variants"})
     for (const auto& entry :

@@ -115,6 +115,11 @@ struct Mutant {
   std::string caught_by;  // as in Verdict
 };
 
+// The mistakes of a chapter's tests/planted.json that its tests plant, in its order: the entries of that
+// group. `make mutants` plants all entries. chapter: "02_tiling". Throws std::runtime_error when there
+// are none.
+std::vector<Mutant> planted_bugs(const std::string& chapter, const std::string& group);
+
 // The file of a chapter's step or variant: "chapters/07_x/2_wide_loads.cuh" for "chapters/07_x" and
 // "wide_loads". Throws std::runtime_error when there is none.
 std::string step_file(const std::string& chapter, const std::string& step);

@@ -16,7 +16,6 @@
 #include "../7_blur.cuh"
 #include "../8_blur_tile.cuh"
 #include "../variants/sum_serial.cuh"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 namespace steps = first_kernel;
@@ -243,11 +242,12 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs,
 TEST_CASE("planted bugs in both greys: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in both*")) return;
-  std::vector<Mutant> bugs = planted::kGreyBugs;
+  std::vector<Mutant> bugs = planted_bugs("00_a_first_kernel", "grey");
   check_bugs("grey_rows", bugs, [](const void* kernel, const PhotoCase& problem) {
     return run_grey(with_pixels(kernel, steps::kRowBlock, false), problem);
   });
-  bugs.insert(bugs.end(), planted::kColumnsBugs.begin(), planted::kColumnsBugs.end());
+  const std::vector<Mutant> of_columns = planted_bugs("00_a_first_kernel", "grey columns");
+  bugs.insert(bugs.end(), of_columns.begin(), of_columns.end());
   check_bugs("grey_columns", bugs, [](const void* kernel, const PhotoCase& problem) {
     return run_grey(with_pixels(kernel, steps::kColumnBlock, true), problem);
   });
@@ -258,19 +258,22 @@ TEST_CASE("planted bugs in sums: each is caught, and by what") {
   const auto run = [](const void* kernel, const PhotoCase& problem) {
     return run_sum(with_sum(kernel), problem);
   };
-  check_bugs("sum_threads", planted::kThreadsBugs, run);
-  check_bugs("sum_blocks", planted::kBlocksBugs, run);
+  check_bugs("sum_threads", planted_bugs("00_a_first_kernel", "sum threads"), run);
+  check_bugs("sum_blocks", planted_bugs("00_a_first_kernel", "sum blocks"), run);
 }
 
 TEST_CASE("planted bugs in blurs: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in blurs*")) return;
-  check_bugs("blur", planted::kBlurBugs, [](const void* kernel, const PhotoCase& problem) {
-    return run_blur(with_pixels(kernel, steps::kBlurBlock, false), problem);
-  });
-  check_bugs("blur_tile", planted::kTileBugs, [](const void* kernel, const PhotoCase& problem) {
-    return run_blur(with_pixels(kernel, dim3(steps::kTileWidth, steps::kTileHeight), false),
-                    problem);
-  });
+  check_bugs("blur", planted_bugs("00_a_first_kernel", "blur"),
+             [](const void* kernel, const PhotoCase& problem) {
+               return run_blur(with_pixels(kernel, steps::kBlurBlock, false), problem);
+             });
+  check_bugs("blur_tile", planted_bugs("00_a_first_kernel", "blur tile"),
+             [](const void* kernel, const PhotoCase& problem) {
+               return run_blur(
+                   with_pixels(kernel, dim3(steps::kTileWidth, steps::kTileHeight), false),
+                   problem);
+             });
 }
 
 TEST_CASE("the race is found, by its result and by the check") {

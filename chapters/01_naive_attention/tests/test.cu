@@ -185,31 +185,6 @@ TEST_CASE("attention: what it cannot do it refuses, naming shape and limit") {
 
 namespace {
 
-const std::vector<lab::testing::Mutant> kMutants = {
-    {"the last key gets no say in O",
-     "key < tokens; ++key)\n    output +=", "key < tokens - 1; ++key)\n    output +=", "element"},
-    {"the query's row of K instead of the key's", "K + (matrix * tokens + key)", "K + (row)",
-     "element"},
-    {"the first head's K for all heads", "K + (matrix * tokens + key)", "K + int64_t(key)",
-     "element"},
-    {"the first head's V for all heads", "V + matrix * tokens * head_dim + d", "V + d", "element"},
-    {"the scale is forgotten", "scores[index] = score * scale", "scores[index] = score", "element"},
-    {"a score is summed in fp16", "score += __half2float(query_row[d]) * __half2float(key_row[d])",
-     "score = __half2float(__float2half(score + __half2float(query_row[d]) * "
-     "__half2float(key_row[d])))",
-     "element"},
-    {"the maximum is not subtracted", "expf(row_scores[key] - row_max)", "expf(row_scores[key])",
-     "not finite"},
-    {"the maximum starts at zero", "float row_max = row_scores[0]", "float row_max = 0.0f",
-     "not finite"},
-    {"the last row keeps its scores", "if (row >= row_count) return",
-     "if (row >= row_count - 1) return", "element"},
-    {"O is rounded towards zero", "__float2half(output)", "__float2half_rz(output)", "element"},
-    {"the last element is not written", "if (index >= element_count) return",
-     "if (index >= element_count - 1) return", "not finite"},
-    {"every element is written one place to the right", "O[index] =", "O[index + 1] =", "guard"},
-};
-
 // attention() with the kernels of one mutant; grids and arguments as in kernel.cuh.
 lab::testing::AnyAttention attention_of(const lab::testing::Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
@@ -235,8 +210,10 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
       lab::testing::random_case(1, 1, 1, 32),        lab::testing::random_case(3, 3, 33, 64),
       lab::testing::random_case(1, 2, 65, 128),      lab::testing::offset_case(1, 1, 17, 64, 150),
       lab::testing::offset_case(1, 1, 17, 64, -150), lab::testing::mean_case(1, 16, 32)};
+  const std::vector<lab::testing::Mutant> bugs =
+      lab::testing::planted_bugs("01_naive_attention", "attention");
   const lab::testing::Mutants mutants("chapters/01_naive_attention/kernel.cuh", "naive_attention",
-                                      kMutants);
+                                      bugs);
 
   // Without a bug the same machinery finds nothing.
   for (const AttentionCase& problem : cases) {
@@ -244,15 +221,15 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
     CAPTURE(problem.name);
     CHECK_MESSAGE(outcome.caught_by == "", outcome.details);
   }
-  for (size_t i = 0; i < kMutants.size(); ++i) {
+  for (size_t i = 0; i < bugs.size(); ++i) {
     Outcome outcome;
     for (const AttentionCase& problem : cases) {
       if (!outcome.caught_by.empty()) break;
       outcome = lab::testing::run_attention(attention_of(mutants, i + 1), problem);
     }
-    CAPTURE(kMutants[i].name);
+    CAPTURE(bugs[i].name);
     CAPTURE(outcome.details);
-    CHECK(outcome.caught_by == kMutants[i].caught_by);
+    CHECK(outcome.caught_by == bugs[i].caught_by);
   }
 }
 

@@ -93,33 +93,6 @@ TEST_CASE("counters: no bank conflicts") {
 
 namespace {
 
-const std::vector<Mutant> kMutants = {
-    {"O is not rescaled", "output[r] *= tiles.factor[output_row + r];", "output[r] *= 1.0f;",
-     "element"},
-    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
-    {"the maximum is that of the tile alone", "float new_max = row_max;",
-     "float new_max = -INFINITY;", "not finite"},
-    {"O is rounded towards zero", "__float2half(output[r] *", "__float2half_rz(output[r] *",
-     "element"},
-    {"keys past the end take part",
-     "first_key + score_key < tokens ? score[r] * scale_log2 : "
-     "-INFINITY",
-     "score[r] * scale_log2", "element"},
-    {"a tile's last key is left out", "for (int j = 0; j < kKeyTile; ++j)",
-     "for (int j = 0; j < kKeyTile - 1; ++j)", "element"},
-    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
-     "int64_t(0) * tokens", "not finite"},
-    {"rows past the end are written", "if (row < tokens)", "if (row <= tokens)", "guard"},
-    {"the lanes of a row do not share its maximum",
-     "new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step))",
-     "new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 0))", "not finite"},
-    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
-     "\n\n    // Scores", "check"},
-    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }", "  }", "check"},
-    {"rows of K are read past the end", "first_key + key < tokens ? row_global[d]",
-     "first_key + key <= tokens ? row_global[d]", "error"},
-};
-
 AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
@@ -132,6 +105,7 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
 }  // namespace
 
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
-  check_planted_bugs("chapters/02_tiling/kernel.cuh", "tiling", kMutants, attention_of,
+  check_planted_bugs("chapters/02_tiling/kernel.cuh", "tiling",
+                     planted_bugs("02_tiling", "attention"), attention_of,
                      "const auto instance = &attention_kernel<64>;");
 }

@@ -129,50 +129,6 @@ TEST_CASE("counters: no bank conflicts, and each step's limit is lower than that
 
 namespace {
 
-const std::vector<Mutant> kLoadMutants = {
-    {"O is not rescaled", "output[r] *= tiles.factor[output_row + r];", "output[r] *= 1.0f;",
-     "element"},
-    {"the maximum is that of the tile alone", "float new_max = row_max;",
-     "float new_max = -INFINITY;", "not finite"},
-    {"keys past the end take part", "first_key + score_key < tokens ? score[r] * scale_log2",
-     "score_key >= 0 ? score[r] * scale_log2", "element"},
-    {"a piece of 16 bytes is another's", "load8(&tiles.k[score_key][d])",
-     "load8(&tiles.k[score_key][(d + 8) % kHeadDim])", "element"},
-    {"a piece of 16 bytes goes to its neighbour's place", "(&tile[row][d])",
-     "(&tile[row][(d + 8) % kHeadDim])", "element"},
-    {"rows past the end are written", "if (row < tokens)", "if (row <= tokens)", "guard"},
-    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
-     "\n\n    // Scores", "check"},
-    {"no barrier between the scores and the softmax", "    __syncthreads();\n\n    // Softmax",
-     "\n\n    // Softmax", "check"},
-    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }", "  }", "check"},
-};
-
-const std::vector<Mutant> kMutants = {
-    {"O is not rescaled", "output[r][c] *= factor", "output[r][c] *= 1.0f", "element"},
-    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
-    {"the maximum is that of the tile alone", "float new_max = row_max;",
-     "float new_max = -INFINITY;", "not finite"},
-    {"O is rounded towards zero", "__float2half(output[r][c] *", "__float2half_rz(output[r][c] *",
-     "element"},
-    {"keys past the end take part", "first_key + lane + 32 * j < tokens", "lane >= 0", "element"},
-    {"a lane's second key is another's", "load8(&tiles.k[lane + 32 * j][d])",
-     "load8(&tiles.k[lane][d])", "element"},
-    {"a piece of 16 bytes goes to its neighbour's place", "(&tile[row][d])",
-     "(&tile[row][(d + 8) % kHeadDim])", "element"},
-    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
-     "int64_t(0) * tokens", "not finite"},
-    {"rows past the end are written", "if (row < tokens)", "if (row <= tokens)", "guard"},
-    {"weights of rows 2 and 3 change places",
-     "make_float4(score[0][j], score[1][j], score[2][j], score[3][j])",
-     "make_float4(score[0][j], score[1][j], score[3][j], score[2][j])", "element"},
-    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // Scores",
-     "\n\n    // Scores", "check"},
-    {"the warp does not wait for its weights", "    __syncwarp();\n", "", "check"},
-    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }", "  }", "check"},
-    {"rows are read past the end", "row < valid", "row <= valid", "error"},
-};
-
 // Both steps have the same grid and block. Step one's kernel has its padding as a second argument.
 AnyAttention kernel_of(const Mutants& mutants, size_t number, const std::vector<int>& more) {
   return [&mutants, number, more](const half* Q, const half* K, const half* V, half* O,
@@ -196,7 +152,9 @@ AnyAttention step_two(const Mutants& mutants, size_t number) {
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs*")) return;
   check_planted_bugs("chapters/03_coalescing/1_coalesced_loads.cuh", "coalesced_loads",
-                     kLoadMutants, step_one, "const auto instance = &attention_kernel<64>;");
-  check_planted_bugs("chapters/03_coalescing/2_coalescing.cuh", "coalescing", kMutants, step_two,
+                     planted_bugs("03_coalescing", "coalesced loads"), step_one,
+                     "const auto instance = &attention_kernel<64>;");
+  check_planted_bugs("chapters/03_coalescing/2_coalescing.cuh", "coalescing",
+                     planted_bugs("03_coalescing", "4 rows a warp"), step_two,
                      "const auto instance = &attention_kernel<64>;");
 }

@@ -165,37 +165,6 @@ TEST_CASE("counters: no bank conflicts") {
 
 namespace {
 
-const std::vector<Mutant> kMutants = {
-    {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
-    {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
-    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
-    {"the maximum is that of the tile alone", "float new_max = row_max;",
-     "float new_max = -INFINITY;", "not finite"},
-    {"O is rounded towards zero", "low = __floats2half2_rn(x.x, x.y)",
-     "low = __halves2half2(__float2half_rz(x.x), __float2half_rz(x.y))", "element"},
-    {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
-    {"the first 16 keys' weights for all", "&tiles.p[0][j]", "&tiles.p[0][0]", "element"},
-    {"K is taken as if it were not transposed", "tile[d + e][key] = elements[e]",
-     "tile[(d + e + 1) % kHeadDim][key] = elements[e]", "element"},
-    {"the two lanes of a row do not share its maximum",
-     "new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step))",
-     "new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 0))", "not finite"},
-    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
-     "int64_t(0) * tokens", "not finite"},
-    {"rows past the end are written", "if (first_row + o_row < tokens)",
-     "if (first_row + o_row <= tokens)", "guard"},
-    {"the scores are read before they are there", "    __syncwarp();\n\n    // Softmax",
-     "\n\n    // Softmax", "check"},
-    {"the weights are read before they are there: a vote is no barrier",
-     "scale_rows(o_frag, factor, tiles.s);\n    __syncwarp();",
-     "scale_rows(o_frag, factor, tiles.s);", "check"},
-    {"the factors are loaded before they are there", "  __syncwarp();\n  Accumulator factor_frag;",
-     "  Accumulator factor_frag;", "check"},
-    {"the next tile is loaded too early", "    __syncwarp();\n  }\n\n  // Write",
-     "  }\n\n  // Write", "check"},
-    {"V is read past the end", "row < valid", "row <= valid", "error"},
-};
-
 AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
@@ -208,6 +177,7 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
 }  // namespace
 
 TEST_CASE("planted bugs: each is caught, and by what") {
-  check_planted_bugs("chapters/04_wmma/kernel.cuh", "wmma_attention", kMutants, attention_of,
+  check_planted_bugs("chapters/04_wmma/kernel.cuh", "wmma_attention",
+                     planted_bugs("04_wmma", "attention"), attention_of,
                      "const auto instance = &attention_kernel<64>;");
 }

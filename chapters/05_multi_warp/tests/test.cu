@@ -210,38 +210,6 @@ TEST_CASE("counters: a lower limit than chapter 4's where all SMs have work") {
 
 namespace {
 
-const std::vector<Mutant> kMutants = {
-    {"O is not rescaled", "o.x[i] *= factor_frag.x[i]", "o.x[i] *= 1.0f", "element"},
-    {"O is rescaled only where all maxima grow", "__any_sync", "__all_sync", "element"},
-    {"the sum of the weights is not rescaled", "row_sum *= factor;", "", "element"},
-    {"the maximum is that of the tile alone", "float new_max = row_max;",
-     "float new_max = -INFINITY;", "not finite"},
-    {"O is rounded towards zero", "low = __floats2half2_rn(x.x, x.y)",
-     "low = __halves2half2(__float2half_rz(x.x), __float2half_rz(x.y))", "element"},
-    {"keys past the end take part", "first_key + column(i) < tokens", "column(i) >= 0", "element"},
-    {"all warps have the first warp's rows", "kQueryRows + warp * kTile", "kQueryRows",
-     "not finite"},
-    {"all warps have the first warp's scores", "tiles.warps[warp]", "tiles.warps[0]", "check"},
-    {"K is taken as if it were not transposed", "tile[d + e][key] = elements[e]",
-     "tile[(d + e + 1) % kHeadDim][key] = elements[e]", "element"},
-    {"a warp with fewer than 16 rows rests, too", "if (first_row < tokens)",
-     "if (first_row + kTile <= tokens)", "not finite"},
-    {"the first (batch, head) for all", "int64_t(blockIdx.x / row_blocks) * tokens",
-     "int64_t(0) * tokens", "not finite"},
-    {"rows past the end are written", "if (first_row + o_row < tokens)",
-     "if (first_row + o_row <= tokens)", "guard"},
-    {"no barrier between the load and the scores", "    __syncthreads();\n\n    // A warp",
-     "    __syncwarp();\n\n    // A warp", "check"},
-    {"the scores are read before they are there", "      __syncwarp();\n\n      // Softmax",
-     "\n\n      // Softmax", "check"},
-    {"the weights are read before they are there: a vote is no barrier",
-     "scale_rows(o_frag, factor, own.s);\n      __syncwarp();",
-     "scale_rows(o_frag, factor, own.s);", "check"},
-    {"no barrier before the next tile is loaded", "    __syncthreads();\n  }",
-     "    __syncwarp();\n  }", "check"},
-    {"rows are read past the end", "row < valid", "row <= valid", "error"},
-};
-
 // The mutants with 4 warps, which all have 64 keys a tile.
 AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
@@ -258,6 +226,7 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
 }  // namespace
 
 TEST_CASE("planted bugs: each is caught, and by what") {
-  check_planted_bugs("chapters/05_multi_warp/kernel.cuh", "multi_warp", kMutants, mutant_attention,
+  check_planted_bugs("chapters/05_multi_warp/kernel.cuh", "multi_warp",
+                     planted_bugs("05_multi_warp", "attention"), mutant_attention,
                      "const auto instance = &attention_kernel<64, 64, 4>;");
 }

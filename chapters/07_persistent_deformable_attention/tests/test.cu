@@ -14,7 +14,6 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 namespace steps = persistent_deformable_attention;
@@ -506,34 +505,34 @@ void check_bugs(const std::string& step, const std::vector<Mutant>& bugs) {
 
 TEST_CASE("planted bugs in simple: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in simple*")) return;
-  check_bugs("simple", planted::kSimpleBugs);
+  check_bugs("simple", planted_bugs("07_persistent_deformable_attention", "simple"));
 }
 
 TEST_CASE("planted bugs in vectorized: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in vectorized*")) return;
-  check_bugs("vectorized", planted::kVectorizedBugs);
+  check_bugs("vectorized", planted_bugs("07_persistent_deformable_attention", "vectorized"));
 }
 
 TEST_CASE("planted bugs in persistent: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in persistent*")) return;
-  check_bugs("persistent", planted::kPersistentBugs);
+  check_bugs("persistent", planted_bugs("07_persistent_deformable_attention", "persistent"));
 }
 
 TEST_CASE("planted bugs in bulk: each is caught, and by what") {
   if (skipped("planted bugs in bulk") || !lack_of("bulk").empty()) return;
   if (rerun_with_checks("planted bugs in bulk*")) return;
-  check_bugs("bulk", planted::kBulkBugs);
+  check_bugs("bulk", planted_bugs("07_persistent_deformable_attention", "bulk"));
 }
 
 TEST_CASE("planted bugs in cluster: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (skipped("planted bugs in cluster") || !lack_of("cluster").empty()) return;
   if (rerun_with_checks("planted bugs in cluster*")) return;
-  check_bugs("cluster", planted::kClusterBugs);
+  check_bugs("cluster", planted_bugs("07_persistent_deformable_attention", "cluster"));
 }
 
 TEST_CASE("bulk: what never ends is caught") {
   if (skipped_without_counters("bulk: what never ends") || !lack_of("bulk").empty()) return;
-  check_bugs("bulk", planted::kBulkHangs);
+  check_bugs("bulk", planted_bugs("07_persistent_deformable_attention", "bulk, hangs"));
 }
 
 // ---- Checks, other devices, machine code --------------------------------------------------------

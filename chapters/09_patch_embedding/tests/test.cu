@@ -9,7 +9,6 @@
 #include "../../../common/attention/test_ladder.h"
 #include "../../../common/lab/device.h"
 #include "../ladder.cuh"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 namespace steps = patch_embedding;
@@ -227,7 +226,8 @@ TEST_CASE("planted bugs in channel launches: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in channel*")) return;
   check_bugs(
-      "1_channel_launches.cuh", "add_row_kernel", planted::kRowBugs, small_cases(),
+      "1_channel_launches.cuh", "add_row_kernel",
+      planted_bugs("09_patch_embedding", "channel launches"), small_cases(),
       [](const void* kernel, const Case& problem, half* tokens) {
         lab::DeviceArray<float> sum(1, "sum");
         by_single_tokens(
@@ -243,8 +243,8 @@ TEST_CASE("planted bugs in channel launches: each is caught, and by what" *
 
 TEST_CASE("planted bugs in unified: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in unified*")) return;
-  check_bugs("2_unified.cuh", "dot_kernel", planted::kDotBugs, small_cases(),
-             [](const void* kernel, const Case& problem, half* tokens) {
+  check_bugs("2_unified.cuh", "dot_kernel", planted_bugs("09_patch_embedding", "unified"),
+             small_cases(), [](const void* kernel, const Case& problem, half* tokens) {
                lab::DeviceArray<half> token(1, "token");
                by_single_tokens(
                    problem, tokens,
@@ -261,7 +261,7 @@ TEST_CASE("planted bugs in one product: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in one product*")) return;
   const Shape small{1, 32, 32, 3}, large{3, 48, 112, 70};
   check_bugs(
-      "6_one_product.cuh", "product_kernel", planted::kProductBugs,
+      "6_one_product.cuh", "product_kernel", planted_bugs("09_patch_embedding", "one product"),
       {steps::random_case(small, whole(small), 31), steps::random_case(large, whole(large), 32)},
       [](const void* kernel, const Case& problem, half* tokens) {
         const steps::Problem& p = problem.problem;

@@ -8,7 +8,6 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 namespace steps = layer_norm;
@@ -360,7 +359,7 @@ const std::string kHalf = "6__half";
 
 TEST_CASE("planted bugs in base: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in base*")) return;
-  check_bugs("1_base.cuh", planted::kBaseBugs,
+  check_bugs("1_base.cuh", planted_bugs("10_layer_norm", "base"),
              "template __global__ void base_kernel<half>(const half*, "
              "const half*, const half*, half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 768, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -370,7 +369,7 @@ TEST_CASE("planted bugs in base: each is caught, and by what" * doctest::test_su
 
 TEST_CASE("planted bugs in warp: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in warp*")) return;
-  check_bugs("3_warp.cuh", planted::kWarpBugs,
+  check_bugs("3_warp.cuh", planted_bugs("10_layer_norm", "warp"),
              "template __global__ void warp_kernel<half, 4>(const half*, const half*, const half*, "
              "half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 100, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -380,7 +379,7 @@ TEST_CASE("planted bugs in warp: each is caught, and by what") {
 
 TEST_CASE("planted bugs in vector: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in vector*")) return;
-  check_bugs("4_vector.cuh", planted::kVectorBugs,
+  check_bugs("4_vector.cuh", planted_bugs("10_layer_norm", "vector"),
              "template __global__ void vector_kernel<half, 2>(const half*, const half*, const "
              "half*, half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -390,7 +389,7 @@ TEST_CASE("planted bugs in vector: each is caught, and by what") {
 
 TEST_CASE("planted bugs in rows: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in rows*")) return;
-  check_bugs("5_rows.cuh", planted::kRowsBugs,
+  check_bugs("5_rows.cuh", planted_bugs("10_layer_norm", "rows"),
              "template __global__ void rows_kernel<half, 2>(const half*, const half*, const half*, "
              "half*, const Shape);",
              {{3, 64, 1e-6f}, {9, 264, 1e-6f}}, [](const Mutants& mutants, size_t number) {
@@ -400,13 +399,14 @@ TEST_CASE("planted bugs in rows: each is caught, and by what") {
 
 TEST_CASE("planted bugs in residual: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in residual*")) return;
+  const std::vector<Mutant> bugs = planted_bugs("10_layer_norm", "residual");
   const Mutants mutants(
-      "chapters/10_layer_norm/6_residual.cuh", "layer_norm", planted::kResidualBugs,
+      "chapters/10_layer_norm/6_residual.cuh", "layer_norm", bugs,
       "template __global__ void residual_kernel<half, 2>(const half*, const half*, const half*, "
       "const half*, half*, half*, const Shape);",
       Mutants::kKernelsOnly);
   const LayerNormCase problem = layer_norm_case({9, 264, 1e-6f}, Storage::kFp16);
-  for (size_t number = 0; number <= planted::kResidualBugs.size(); ++number) {
+  for (size_t number = 0; number <= bugs.size(); ++number) {
     const void* const kernel = mutants.kernel(number, "residual_kernel", {2}, kHalf);
     const auto step = [&](const half* x, const half* r, const half* scale, const half* bias,
                           half* sum, half* y, const LayerNormShape& shape, cudaStream_t stream) {
@@ -416,7 +416,7 @@ TEST_CASE("planted bugs in residual: each is caught, and by what") {
     const auto outcome = run_residual<half>(step, problem);
     CAPTURE(number);
     CAPTURE(outcome.details);
-    CHECK(outcome.caught_by == (number ? planted::kResidualBugs[number - 1].caught_by : ""));
+    CHECK(outcome.caught_by == (number ? bugs[number - 1].caught_by : ""));
   }
 }
 

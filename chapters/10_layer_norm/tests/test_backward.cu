@@ -7,7 +7,6 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 namespace steps = layer_norm;
@@ -163,7 +162,7 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
 TEST_CASE("planted bugs on the way back: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs on the way back*")) return;
-  const std::vector<Mutant>& bugs = planted::kBackwardBugs;
+  const std::vector<Mutant> bugs = planted_bugs("10_layer_norm", "backward");
   const Mutants mutants(
       "chapters/10_layer_norm/7_backward.cuh", "layer_norm", bugs,
       "template __global__ void dx_kernel<float, 4, 2>(const float*, const float*, const float*, "

@@ -13,7 +13,6 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/program.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 using namespace lab::testing;
@@ -468,7 +467,7 @@ __global__ void planted_kernel(const half* x, const half* weight, const half*, c
 TEST_CASE("planted bugs in wmma: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in wmma*")) return;
   check_bugs(
-      "wmma", planted::kWmmaBugs,
+      "wmma", planted_bugs("11_mlp", "wmma"),
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
         launch(mutants.kernel(number, "wmma_kernel", {8}, "6__half"), blocks_of(s, 64), 128, 0,
@@ -483,7 +482,7 @@ TEST_CASE("planted bugs in registers: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in registers*")) return;
   check_bugs(
-      "registers", planted::kRegistersBugs,
+      "registers", planted_bugs("11_mlp", "registers"),
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half*,
          const half*, half* y, const mlp::Shape& s) {
         launch(mutants.kernel(number, "registers_kernel", {}, "6__half"), blocks_of(s, 128), 128, 0,
@@ -497,7 +496,7 @@ TEST_CASE("planted bugs in registers: each is caught, and by what" *
 TEST_CASE("planted bugs in pipeline: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in pipeline*")) return;
   check_bugs(
-      "pipeline", planted::kPipelineBugs,
+      "pipeline", planted_bugs("11_mlp", "pipeline"),
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half* bias,
          const half* residual, half* y, const mlp::Shape& s) {
         launch(mutants.kernel(number, "planted_kernel"), blocks_of(s, 64), 128, pipeline_bytes(64),
@@ -513,7 +512,7 @@ TEST_CASE("planted bugs in epilogue: each is caught, and by what") {
       "const half* bias, const half* residual, half* y, int m, int n, int "
       "k, bool with_gelu)";
   check_bugs(
-      "epilogue", planted::kEpilogueBugs,
+      "epilogue", planted_bugs("11_mlp", "epilogue"),
       [](const Mutants& mutants, size_t number, const half* x, const half* weight, const half* bias,
          const half* residual, half* y, const mlp::Shape& s) {
         const mlp::EpilogueTile<half>& small = mlp::epilogue_tiles<half>().back();

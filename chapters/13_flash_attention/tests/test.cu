@@ -11,7 +11,6 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/program.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 
 using namespace lab::testing;
 
@@ -221,16 +220,19 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
   if (rerun_with_checks("planted bugs*")) return;
   const std::string folder = "chapters/13_flash_attention/";
   check_planted_bugs(folder + "1_loads_in_flight.cuh", "loads_in_flight",
-                     planted::kLoadsInFlightBugs,
+                     planted_bugs("13_flash_attention", "loads in flight"),
                      mutant("attention_kernel", {64, 64, 4}, 64, kLoadsInFlightBytes),
                      "const auto instance = &attention_kernel<64, 64, 4>;");
-  check_planted_bugs(folder + "2_registers.cuh", "flash_attention", planted::kRegistersBugs,
+  check_planted_bugs(folder + "2_registers.cuh", "flash_attention",
+                     planted_bugs("13_flash_attention", "registers"),
                      mutant("registers_kernel", {64}, 64, kRegistersBytes),
                      "const auto instance = &registers_kernel<64>;");
-  check_planted_bugs(folder + "3_pipeline.cuh", "flash_attention", planted::kPipelineBugs,
+  check_planted_bugs(folder + "3_pipeline.cuh", "flash_attention",
+                     planted_bugs("13_flash_attention", "pipeline"),
                      mutant("pipeline_kernel", {64}, 128, kPipelineBytes),
                      "const auto instance = &pipeline_kernel<64>;");
-  check_planted_bugs(folder + "4_ragged.cuh", "flash_attention", planted::kRaggedBugs,
+  check_planted_bugs(folder + "4_ragged.cuh", "flash_attention",
+                     planted_bugs("13_flash_attention", "ragged"),
                      mutant("ragged_kernel", {64, 64}, 128, kPipelineBytes),
                      "const auto instance = &ragged_kernel<64, 64>;");
 }

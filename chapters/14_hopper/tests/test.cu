@@ -11,7 +11,6 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/program.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 
 using namespace lab::testing;
 
@@ -354,11 +353,11 @@ void check_bugs(const std::string& step, const std::string& name, const std::vec
 
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (cannot_run("planted bugs") || rerun_with_checks("planted bugs*")) return;
-  check_bugs("tensor_maps", "tensor maps", {64}, planted::kTensorMapsBugs);
-  check_bugs("wgmma", "wgmma", {64}, planted::kWgmmaBugs);
-  check_bugs("specialized", "specialized", {64, 1}, planted::kSpecializedBugs);
-  check_bugs("persistent", {64, 0, 0, 0}, planted::kPersistentBugs,
+  check_bugs("tensor_maps", "tensor maps", {64}, planted_bugs("14_hopper", "tensor maps"));
+  check_bugs("wgmma", "wgmma", {64}, planted_bugs("14_hopper", "wgmma"));
+  check_bugs("specialized", "specialized", {64, 1}, planted_bugs("14_hopper", "specialized"));
+  check_bugs("persistent", {64, 0, 0, 0}, planted_bugs("14_hopper", "persistent"),
              [](const void* kernel) { return persistent_on(1, 2, kernel); });
-  check_bugs("multicast", {64}, planted::kMulticastBugs,
+  check_bugs("multicast", {64}, planted_bugs("14_hopper", "multicast"),
              [](const void* kernel) { return multicast_on(2, kernel); });
 }

@@ -5,9 +5,11 @@ import json
 import os
 import re
 
-FIELDS = {"id", "file", "find", "replace", "tests", "cases", "equivalent", "survives"}
+FIELDS = {"id", "file", "find", "replace", "tests", "cases", "equivalent", "survives", "name", "group", "caught_by"}
 NEEDED = ("id", "file", "find", "replace", "tests")
-LISTS = ("kernels.json", "virtual_gpu.json")
+PLANTED = ("name", "group", "caught_by")  # all of them where a chapter's tests plant it, too
+LISTS = (("kernels", "chapters/*/tests/planted.json"), ("kernels", "common/workshop/mutants/kernels.json"),
+         ("virtual_gpu", "common/workshop/mutants/virtual_gpu.json"))
 CASE = re.compile(r'TEST_CASE(?:_FIXTURE)?\(\s*(?:\w+,\s*)?((?:"(?:[^"\\]|\\.)*"\s*)+)')
 
 
@@ -15,19 +17,20 @@ class Refused(Exception):
     """A list, or something of this machine, that cannot be worked with; in words."""
 
 
-def read_lists(folder):
-    """[(group, mutant)] of all lists in a folder; a group is a file's name without .json."""
+def read_lists(root):
+    """[(group, mutant)] of all lists of a tree; a group is kernels or virtual_gpu. A chapter's mutant that
+    names no tests has those of the chapter."""
     found = []
-    for name in LISTS:
-        path = os.path.join(folder, name)
-        if not os.path.exists(path):
-            continue
-        with open(path, encoding="utf-8") as file:
-            try:
-                mutants = json.load(file)["mutants"]
-            except (json.JSONDecodeError, KeyError) as error:
-                raise Refused(f"{path}: {error!r}") from None
-        found += [(name.removesuffix(".json"), mutant) for mutant in mutants]
+    for group, pattern in LISTS:
+        for path in sorted(glob.glob(os.path.join(root, pattern))):
+            with open(path, encoding="utf-8") as file:
+                try:
+                    mutants = json.load(file)["mutants"]
+                except (json.JSONDecodeError, KeyError) as error:
+                    raise Refused(f"{path}: {error!r}") from None
+            chapter = re.match(r"chapters/(\d+)_", os.path.relpath(path, root))
+            found += [(group, {"tests": f"chapter{int(chapter[1])}", **mutant} if chapter else mutant)
+                      for mutant in mutants]
     return found
 
 
@@ -79,6 +82,8 @@ def wrong_fields(mutant):
     wrong = [f"{name}: '{field}': no such field" for field in sorted(set(mutant) - FIELDS)]
     if mutant["find"] == mutant["replace"]:
         wrong.append(f"{name}: changes nothing")
+    if 0 < sum(field in mutant for field in PLANTED) < len(PLANTED):
+        wrong.append(f"{name}: has only some of {', '.join(PLANTED)}")
     for field in ("equivalent", "survives"):
         if field in mutant and len(mutant[field]) < 10:
             wrong.append(f"{name}: {field}, and why?")

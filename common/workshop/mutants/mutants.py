@@ -4,7 +4,7 @@
     mutants.py --make COMMAND --folders HOST VGPU DEVICE [options]
 
 COMMAND is make with the variables of this build (its objects are used again); the folders are those
-of the test programs. `make mutants` calls this. For each mutant of kernels.json and virtual_gpu.json:
+of the test programs. `make mutants` calls this. For each mutant of the lists (lists.py):
 what it changes is built; the test cases that the list names run first, then the programs that it
 names, then all others of the group, until one fails. A mutant is
 
@@ -300,7 +300,6 @@ def main():
     parser.add_argument("--make", required=True, help="make with this build's variables")
     parser.add_argument("--folders", nargs=2, required=True, help="of vgpu_tests, of test_chapterN")
     parser.add_argument("--build", default="build", help="folder of all that is built")
-    parser.add_argument("--lists", default=HERE)
     parser.add_argument("--results", default="data/results/mutants.json")
     parser.add_argument("--readme", default=os.path.join(HERE, "README.md"))
     parser.add_argument("--only", default="", help="patterns of ids or files, between blanks")
@@ -314,7 +313,7 @@ def main():
     for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
         os.environ.pop(name, None)
     try:
-        listed = read_lists(options.lists)
+        listed = read_lists(root)
         if wrong := wrong_in(root, listed):
             raise Refused("\n".join(wrong))
         session = Session(options, root)

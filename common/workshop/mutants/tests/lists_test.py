@@ -15,7 +15,7 @@ GOOD = {"id": "a", "file": "chapters/01_x/kernel.cuh", "find": "<=", "replace": 
 
 class Lists(unittest.TestCase):
     def test_all_mutants_apply_and_name_tests_that_there_are(self):
-        listed = lists.read_lists(FOLDER)
+        listed = lists.read_lists(ROOT)
         self.assertGreaterEqual(len(listed), 100)
         self.assertEqual(lists.wrong_in(ROOT, listed), [])
 
@@ -50,6 +50,14 @@ class Wrong(unittest.TestCase):
     def test_a_good_one(self):
         self.assertEqual(self.wrong(GOOD), [])
 
+    def test_a_chapters_list_needs_not_name_its_tests(self):
+        mutant = {name: GOOD[name] for name in ("id", "file", "find", "replace")}
+        self.write("chapters/01_x/tests/planted.json", json.dumps({"mutants": [mutant]}))
+        self.assertEqual(lists.read_lists(self.root), [("kernels", {**mutant, "tests": "chapter1"})])
+        self.write("chapters/01_x/tests/planted.json", "{}")
+        with self.assertRaises(lists.Refused):
+            lists.read_lists(self.root)
+
     def test_text_that_is_not_there_once(self):
         for find, count in (("[i]", 2), ("while", 0)):
             self.assertIn(f"has the text to find {count} times",
@@ -62,6 +70,10 @@ class Wrong(unittest.TestCase):
         self.assertEqual(self.wrong({**GOOD, "replace": "<="}), ["a: changes nothing"])
         self.assertEqual(self.wrong({**GOOD, "equivalent": "yes"}), ["a: equivalent, and why?"])
         self.assertEqual(self.wrong({**GOOD, "replace": ""}), [])
+        planted = {"name": "one more", "group": "sum", "caught_by": "element"}
+        self.assertEqual(self.wrong({**GOOD, **planted}), [])
+        del planted["group"]
+        self.assertEqual(self.wrong({**GOOD, **planted}), ["a: has only some of name, group, caught_by"])
         self.assertEqual(self.wrong(GOOD, GOOD), ["a: twice"])
 
     def test_files_programs_and_cases_that_there_are_not(self):

@@ -59,11 +59,11 @@ class Runs(unittest.TestCase):
 
     def run_all(self, *options, status=0):
         """Results by id, as (verdict, by), and what was run."""
-        self.write("virtual_gpu.json", json.dumps({"mutants": self.mutants}))
+        self.write("common/workshop/mutants/virtual_gpu.json", json.dumps({"mutants": self.mutants}))
         log = os.path.join(self.root, "log")
         done = subprocess.run(
             [sys.executable, RUNNER, "--make", f"make LOG={log}", "--folders", "build/vgpu",
-             "build/none", "--lists", self.root, "--results", "results.json", "--readme",
+             "build/none", "--results", "results.json", "--readme",
              "README.md", "--jobs", "2", *options],
             cwd=self.root, capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
