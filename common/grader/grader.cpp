@@ -14,8 +14,9 @@
 #include <set>
 #include <sstream>
 
+#include "gpu_process.h"
+#include "hints.h"
 #include "lab/files.h"
-#include "process.h"
 #include "symptoms.h"
 #include "testing/testing.h"
 

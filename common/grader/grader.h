@@ -243,6 +243,12 @@ struct Limits {
   bool isolation_required = false;  // refuses to grade with less, for the compiler as well
 };
 
+struct Library;
+
+// Points for an entry of a library. cases, measured: the task's.
+Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
+            const Library& library, int entry, const Limits& limits);
+
 // Reports: for people, and the files that `--json` and `--gradescope` write.
 std::string text_report(const Task& task, const Grade& grade);
 std::string tap_report(const Grade& grade);

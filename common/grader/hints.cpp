@@ -4,7 +4,7 @@
 #include <set>
 #include <sstream>
 
-#include "process.h"
+#include "hints.h"
 
 namespace lab::grader {
 namespace {

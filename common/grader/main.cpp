@@ -13,12 +13,12 @@
 #include <thread>
 
 #include "files.h"
+#include "gpu_process.h"
 #include "grader.h"
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
 #include "lab/sources.h"
-#include "process.h"
 #include "testing/testing.h"
 #include "together.h"
 

@@ -1,7 +1,7 @@
 // How the process that holds a student's code talks to the one that holds the virtual GPU.
 //
-// A student's host code runs in a small program (grader/host.cc) that has no GPU: each CUDA call
-// becomes a request, over a socket, to the grader's own process (grader/student.cpp), which executes
+// A student's host code runs in a small program (grader/student_host.cc) that has no GPU: each CUDA call
+// becomes a request, over a socket, to the grader's own process (grader/student_process.cpp), which executes
 // it and answers. So memory, counters, checks and results are never in a process that runs code of
 // the student's. A request is a Header and its bytes, an answer the same with the call's error in
 // place of the operation.

@@ -22,7 +22,7 @@ $(exercises:%=$V/tests/exercise%-solution): %-solution: Makefile | % $V/tests/gr
 	  'exec "$$here/$(@F:-solution=)" --solution "$$@"' >$@ && chmod +x $@
 
 # The process that a student's host code runs in: it exports CUDA's functions to the student's library.
-$V/tests/student_host: $V/common/grader/host.o
+$V/tests/student_host: $V/common/grader/student_host.o
 	$(call link,-rdynamic)
 $V/tests/grader.conf: Makefile $(CONFIG)
 	@mkdir -p $(@D)

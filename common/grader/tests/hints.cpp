@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "grader/process.h"
+#include "grader/hints.h"
 #include "grader/symptoms.h"
 #include "grader/testing.h"
 #include "testing/testing.h"

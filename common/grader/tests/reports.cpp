@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "grader/process.h"
+#include "grader/hints.h"
 #include "grader/testing.h"
 
 using namespace lab::grader;

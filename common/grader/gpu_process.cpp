@@ -1,5 +1,5 @@
 // The process with the virtual GPU that a student's code runs on: it gives case after case to the
-// process that holds the code (grader/student.h), and reports through files, so that what is done
+// process that holds the code (grader/student_process.h), and reports through files, so that what is done
 // stays done when something crashes.
 //
 //   exerciseN --child FOLDER
@@ -24,12 +24,13 @@
 #include <optional>
 #include <sstream>
 
+#include "compiler_words.h"
+#include "gpu_process.h"
 #include "lab/device.h"
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
-#include "process.h"
-#include "student.h"
+#include "student_process.h"
 #include "wire.h"
 
 namespace lab::grader {

@@ -11,7 +11,7 @@
 
 namespace lab::grader {
 
-// What ends a case, and the first word of its line in the report (grader/child.cpp).
+// What ends a case, and the first word of its line in the report (grader/gpu_process.cpp).
 struct StudentError : std::runtime_error {
   StudentError(const std::string& how, const std::string& what)
       : std::runtime_error(what), how(how) {}

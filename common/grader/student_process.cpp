@@ -1,5 +1,5 @@
 // Serves a student's process: starts it, executes its CUDA calls on the virtual GPU, ends it.
-#include "student.h"
+#include "student_process.h"
 #include "lab/errors.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace wire;
 
-constexpr int kSocket = 3;  // as in grader/host.cc
+constexpr int kSocket = 3;  // as in grader/student_host.cc
 // A table of constants may come from the host, a result may not.
 constexpr uint64_t kToldBytes = 4096;
 // Kinds of requests beside launches, which have the number of their kernel.
