@@ -30,6 +30,8 @@ std::string copied_kernel(const std::string& path);
 // text with every `find` replaced. Throws std::runtime_error when there is none: a planted mistake
 // that no longer applies.
 std::string planted(std::string text, const std::string& find, const std::string& replace);
+// The line, from 1 on, in which `part` first stands. Throws std::runtime_error when it does not.
+int line_of(const std::string& text, const std::string& part);
 
 // The ways to isolate a student's code that work here, as --isolation names them.
 std::vector<std::string> isolations();

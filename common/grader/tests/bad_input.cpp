@@ -159,7 +159,8 @@ TEST_CASE("bad input: names of files") {
     CAPTURE(result.errors);
     CHECK(result.exit_code == 1);
     // The compiler came to the mistake, and the report names file and line.
-    CHECK(has(result.output, "cuh:78: error: identifier \"flaot\" is undefined"));
+    CHECK(has(result.output, "cuh:" + std::to_string(line_of(broken, "flaot")) +
+                                 ": error: identifier \"flaot\" is undefined"));
     CHECK(has(result.output, "flaot x;\n"));
     CHECK_FALSE(has(result.output, "/renamed/"));
     CHECK(nlohmann::json::parse(file_content(folder.path("a.json"))).at("file") == name);

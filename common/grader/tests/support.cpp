@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "grader/testing.h"
 #include "json/json.h"
 #include "lab/program.h"
@@ -13,6 +15,12 @@ bool has(const std::string& text, const std::string& part) {
 
 std::string source(const std::string& path) {
   return lab::testing::file_content(repository_path(path));
+}
+
+int line_of(const std::string& text, const std::string& part) {
+  const size_t at = text.find(part);
+  if (at == std::string::npos) throw std::runtime_error("no '" + part + "' in the text");
+  return 1 + int(std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n'));
 }
 
 std::string planted(std::string text, const std::string& find, const std::string& replace) {
