@@ -1,4 +1,3 @@
-# The programs, compiled together for little work.
-$(call group,$(here)/group_programs,$(addprefix $(here)/,dense/program projection/program))
-# This runs the chapter's own kernels, which the exercise does not have.
-not_in_exercises += %/dense/problem.o
+# These run the chapter's own kernels, which the exercise does not have.
+not_in_exercises += $H/$(here)/host/components.o $H/$(here)/host/projection_steps.o
+$H/$(here)/host/components.o $H/$(here)/host/projection.o: optimize := -O3

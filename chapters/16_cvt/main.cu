@@ -1,30 +1,69 @@
-// Chapter 16, CvT: the operations of a Convolutional vision Transformer, forward and backward. The convolutional
-// projection, or with --component as the first flag another one.
-#include <algorithm>
-#include <cstdio>
-#include <string>
-#include <vector>
+// Chapter 16: the operations of a Convolutional vision Transformer, forward and back, compared with the CPU
+// reference. The convolutional projection in two steps each way, naive and fused; with --component another one.
+#include "../../common/lab/device.h"
+#include "../../common/lab/progress.h"
+#include "../../common/lab/steps.h"
+#include "host/report.h"
 
-#include "dense/program.h"
-#include "projection/program.h"
+using namespace lab;
+
+constexpr const char* kChapter = "16_cvt";
 
 int main(int argc, char** argv) {
-  const std::string first = argc > 1 ? argv[1] : "";
-  if (first != "--component" && first.rfind("--component=", 0) != 0)
-    return projection_main(argc, argv);
-  const int words = first == "--component" ? 2 : 1;  // that the flag and its value are
-  const std::string name = words == 1 ? first.substr(12) : argc > 2 ? argv[2] : "";
-  std::vector<char*> rest = {argv[0]};
-  for (int i = 1 + words; i < argc; ++i) rest.push_back(argv[i]);
-  const int count = int(rest.size());
-  rest.push_back(nullptr);
-  if (name == "projection") return projection_main(count, rest.data());
-  const std::vector<std::string>& dense = dense_components();
-  if (std::find(dense.begin(), dense.end(), name) != dense.end())
-    return dense_main(name, count, rest.data());
-  std::string names = "projection";
-  for (const std::string& one : dense) names += ", " + one;
-  std::fprintf(stderr, "16_cvt: error: --component '%s': must be one of %s\n", name.c_str(),
-               names.c_str());
-  return 2;
+  return guarded_main(kChapter, [&] {
+    // Flags, and the problem: random arrays of an operation, as large as in a stage of CvT-13.
+    CvtOptions options = cvt_options(
+        argc, argv,
+        "Chapter 16: the operations of a Convolutional vision Transformer, forward and back: "
+        "depthwise\n"
+        "convolutions with BatchNorm that make q, k and v, or another one by --component.");
+    const Device device = open_device(options);
+    const std::unique_ptr<Operation> operation = operation_of(options, device);
+    const std::vector<OperationStep> steps =
+        chosen_steps(options.step, operation->steps, ", with --component " + options.component);
+    const int copies = operation->copies;  // of all arrays, so that none is still in the L2
+    Report report(report_head(kChapter, options, device, *operation));
+
+    // The reference on the CPU, and the forward pass, where its gradients alone are asked for.
+    if (!options.predict) {
+      const Progress progress("CPU reference");
+      operation->compute_reference();
+    }
+    if (steps.front().back) {
+      for (const OperationStep& step : operation->steps)
+        if (!step.back)
+          for (int copy = 0; copy < copies; ++copy) step.run(copy, nullptr);
+      check(cudaDeviceSynchronize());
+    }
+
+    for (const OperationStep& step : steps) {
+      const Progress progress(step.name);
+
+      // Its launches one by one, each timed.
+      const std::vector<OperationLaunch> launches = step.launches();
+      std::vector<Timing> times;
+      for (const OperationLaunch& launch : launches)
+        times.push_back(time_step(device, launch.run, copies, options.warmup, options.iterations));
+
+      // The step as a whole. What it leaves in arrays that nothing has touched is compared.
+      if (!options.predict) operation->clear(step);
+      if (launches.empty()) {
+        const Timing time = time_whole(options, device, step, copies);
+        report.add(step.name, time, step.cost, compare_step(options, step, report));
+        continue;
+      }
+      if (!options.predict) step.run(0, nullptr);
+      check(cudaDeviceSynchronize());
+      const Comparison right = compare_step(options, step, report);
+      for (size_t i = 0; i < launches.size(); ++i)
+        report.add_launch(launches[i].name, times[i], launches[i].cost, right,
+                          Report::Errors::kOfStep);
+      const Timing total =
+          time_total(device, step.run, copies, options.warmup, options.iterations, times);
+      report.add_total(step.name, total, step.cost, right);
+    }
+    add_ratios(steps, report);
+    if (!options.output.empty() && !options.predict) operation->write_output(options.output);
+    return report.finish();
+  });
 }

@@ -5,7 +5,7 @@
 
 #include "../../../common/testing/newest.h"
 #include "../attention/forward.cuh"
-#include "../dense/reference.h"
+#include "../host/reference.h"
 
 namespace {
 

@@ -11,6 +11,7 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
+#include "../embed/patches.h"
 #include "test_dense.h"
 
 using namespace lab::testing;
@@ -286,7 +287,9 @@ TEST_CASE("dense: linear layers of some rows of an array leave the others alone"
 // ---- Embedding ----------------------------------------------------------------------------------
 
 namespace {
-void check_embedding(const EmbedShape& shape, uint64_t seed) {
+template <class Forward, class Backward>
+void check_embedding(const Forward& forward, const Backward& backward, const EmbedShape& shape,
+                     uint64_t seed) {
   const size_t positions = size_t(shape.batch) * shape.out_height() * shape.out_width();
   const int depth = shape.in_channels * shape.kernel * shape.kernel;
   const auto x = numbers(size_t(shape.batch) * shape.height * shape.width * shape.in_channels,
@@ -297,13 +300,12 @@ void check_embedding(const EmbedShape& shape, uint64_t seed) {
   const std::string name = "embedding, kernel " + std::to_string(shape.kernel) + ", stride " +
                            std::to_string(shape.stride) + ", height " +
                            std::to_string(shape.height);
-  check_trial(
-      [&](const std::vector<const float*>& in, const std::vector<float*>& out,
-          cudaStream_t stream) { embed_forward(in[0], in[1], in[2], out[0], shape, stream); },
-      {name,
-       {{"x", x}, {"w", w}, {"bias", bias}},
-       {{"y", ref::embed(widened(x), widened(w), widened(bias), shape),
-         for_sums(depth, widened(x), widened(w))}}});
+  check_trial([&](const std::vector<const float*>& in, const std::vector<float*>& out,
+                  cudaStream_t stream) { forward(in[0], in[1], in[2], out[0], shape, stream); },
+              {name,
+               {{"x", x}, {"w", w}, {"bias", bias}},
+               {{"y", ref::embed(widened(x), widened(w), widened(bias), shape),
+                 for_sums(depth, widened(x), widened(w))}}});
   const auto d = ref::embed_gradients(widened(x), widened(w), widened(dy), shape);
   Trial trial{
       name,
@@ -312,14 +314,18 @@ void check_embedding(const EmbedShape& shape, uint64_t seed) {
        {"dbias", d.bias, for_sums(int(positions), {1}, widened(dy))},
        {"dx", d.x,
         for_sums(shape.kernel * shape.kernel * shape.out_channels, widened(w), widened(dy))}}};
-  const auto backward = [&](const std::vector<const float*>& in, const std::vector<float*>& out,
-                            cudaStream_t stream) {
-    embed_backward(in[0], in[1], in[2], out.size() > 2 ? out[2] : nullptr, out[0], out[1], shape,
-                   stream);
+  const auto run_backward = [&](const std::vector<const float*>& in, const std::vector<float*>& out,
+                                cudaStream_t stream) {
+    backward(in[0], in[1], in[2], out.size() > 2 ? out[2] : nullptr, out[0], out[1], shape, stream);
   };
-  check_trial(backward, trial);
+  check_trial(run_backward, trial);
   trial.outputs.pop_back();  // nobody needs dx
-  check_trial(backward, trial);
+  check_trial(run_backward, trial);
+}
+// Both ways to compute it.
+void check_embedding(const EmbedShape& shape, uint64_t seed) {
+  check_embedding(embed_forward, embed_backward, shape, seed);
+  check_embedding(token_embedding::patches_forward, token_embedding::patches_backward, shape, seed);
 }
 }  // namespace
 

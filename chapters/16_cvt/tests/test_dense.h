@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../../../common/testing/testing.h"
-#include "../dense/reference.h"
+#include "../host/reference.h"
 #include "../operations.h"
 
 namespace cvt::testing {

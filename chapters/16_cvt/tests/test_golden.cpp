@@ -11,8 +11,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
-#include "../dense/reference.h"
-#include "../projection/reference.h"
+#include "../host/reference.h"
 
 using namespace lab::testing;
 namespace ref = cvt::reference;
@@ -57,13 +56,14 @@ TEST_CASE(
     "formulas: the convolutional projection, its running statistics and gradients are PyTorch's") {
   for (const int class_tokens : {0, 1}) {
     auto array = golden("projection_" + std::to_string(class_tokens));
-    const reference::ProjectionSizes sizes{2, 7, 5, 8, class_tokens};
+    const cvt::reference::ProjectionSizes sizes{2, 7, 5, 8, class_tokens};
     const auto three = [&](const std::string& name) {
       return std::array<Array, 3>{array[name + "q"], array[name + "k"], array[name + "v"]};
     };
-    const reference::ProjectionInputs in{array["x"], three("w_"), three("scale_"), three("shift_")};
-    const reference::ProjectionOutputs out = reference::project(in, sizes);
-    const auto back = reference::project_back(in, out, three("d"), sizes);
+    const cvt::reference::ProjectionInputs in{array["x"], three("w_"), three("scale_"),
+                                              three("shift_")};
+    const cvt::reference::ProjectionOutputs out = cvt::reference::project(in, sizes);
+    const auto back = cvt::reference::project_back(in, out, three("d"), sizes);
     check_same("dx", back.dx, array["dx"]);
     for (int which = 0; which < 3; ++which) {
       const std::string of = std::string(1, "qkv"[which]);

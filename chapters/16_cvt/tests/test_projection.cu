@@ -7,11 +7,11 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/random.h"
 #include "../../../common/testing/checks.h"
-#include "../projection/arrays.h"
+#include "../host/projection_arrays.h"
 #include "../projection/elements.cuh"
 
 using namespace lab::testing;
-using namespace lab::projection;
+using namespace lab;
 using cvt::ProjectionShape;
 
 namespace {
@@ -25,7 +25,7 @@ struct Outcome {
 template <class T>
 Outcome run(size_t step, const ProjectionProblem& problem, const ExpectedProjection& expected,
             bool running = true) {
-  Arrays<T> arrays(problem, running);
+  ProjectionArrays<T> arrays(problem, running);
   conv_projection::forward_steps<T>()[step].run(arrays.forward(), problem.shape, nullptr);
   conv_projection::backward_steps<T>()[step].run(arrays.backward(), problem.shape, nullptr);
   lab::check(cudaDeviceSynchronize());
@@ -80,9 +80,9 @@ TEST_CASE("projection reference: gradients are central differences") {
        {ProjectionShape{2, 3, 4, 2, 1}, ProjectionShape{3, 1, 1, 1, 0},
         ProjectionShape{1, 5, 2, 1, 0}}) {
     ProjectionProblem problem = random_projection(shape, Storage::kFp32, 5);
-    const reference::ProjectionSizes sizes = problem.sizes();
+    const cvt::reference::ProjectionSizes sizes = problem.sizes();
     const auto loss = [&] {
-      const reference::ProjectionOutputs out = reference::project(problem.in, sizes);
+      const cvt::reference::ProjectionOutputs out = cvt::reference::project(problem.in, sizes);
       double sum = 0;
       const size_t C = size_t(shape.channels);
       for (int i = 0; i < 3; ++i)
@@ -94,8 +94,8 @@ TEST_CASE("projection reference: gradients are central differences") {
         }
       return sum;
     };
-    const reference::ProjectionDerivatives back = reference::project_back(
-        problem.in, reference::project(problem.in, sizes), problem.dy, sizes);
+    const cvt::reference::ProjectionDerivatives back = cvt::reference::project_back(
+        problem.in, cvt::reference::project(problem.in, sizes), problem.dy, sizes);
     const auto check = [&](std::vector<double>& values, const std::vector<double>& gradient) {
       for (size_t i = 0; i < values.size(); ++i) {
         const double middle = values[i], step = 1e-5;
@@ -146,7 +146,7 @@ void check_moved(const ProjectionProblem& problem) {
   const auto& backward = conv_projection::backward_steps<T>()[kFused];
   for (int number = 0; number < 8; ++number) {  // x, three maps, three gradients of theirs, dx
     CAPTURE(number);
-    Arrays<T> arrays(problem);
+    ProjectionArrays<T> arrays(problem);
     lab::DeviceArray<T>& moved = number == 0   ? arrays.x
                                  : number <= 3 ? *arrays.map[number - 1]
                                  : number <= 6 ? *arrays.dmap[number - 4]
@@ -191,7 +191,7 @@ TEST_CASE("projection: each step replayed from a graph") {
   for (const size_t step : {kNaive, kFused}) {
     const ExpectedProjection expected =
         expected_projection(problem, {.maps = step == kNaive, .gradients = step == kNaive});
-    Arrays<float> arrays(problem);
+    ProjectionArrays<float> arrays(problem);
     replay_once([&](cudaStream_t stream) {
       conv_projection::forward_steps<float>()[step].run(arrays.forward(), problem.shape, stream);
     });
@@ -317,7 +317,8 @@ template <class T>
 void check_traffic(const ProjectionShape& shape) {
   CAPTURE(describe(shape));
   const double bytes = sizeof(T);
-  Arrays<T> arrays(random_projection(shape, bytes == 2 ? Storage::kFp16 : Storage::kFp32, 12));
+  ProjectionArrays<T> arrays(
+      random_projection(shape, bytes == 2 ? Storage::kFp16 : Storage::kFp32, 12));
   const auto& forward = conv_projection::forward_steps<T>()[kFused];
   lab::DeviceArray<char> scratch(forward.scratch_bytes(shape), "scratch");
   for (const auto& launch : forward.launches(arrays.forward(), scratch.data(), shape)) {
@@ -361,7 +362,7 @@ TEST_CASE("projection, counters: what each launch of the naive way back asks for
   for (const ProjectionShape& shape :
        {ProjectionShape{2, 13, 10, 40, 1}, ProjectionShape{1, 7, 8, 32, 0}}) {
     CAPTURE(describe(shape));
-    Arrays<half> arrays(random_projection(shape, Storage::kFp16, 14));
+    ProjectionArrays<half> arrays(random_projection(shape, Storage::kFp16, 14));
     const auto& back = conv_projection::backward_steps<half>()[kNaive];
     lab::DeviceArray<char> scratch(back.scratch_bytes(shape), "scratch");
     // How often a place of x is read: by which taps of which outputs, row by row and column by
@@ -428,7 +429,7 @@ TEST_CASE("projection: BatchNorm folded into the linear layer behind it") {
   if (skipped("projection: folded")) return;
   const int in = 37, out = 50;
   const ProjectionProblem problem = random_projection({1, 2, 3, in, 0}, Storage::kFp32, 13);
-  Arrays<float> arrays(problem);
+  ProjectionArrays<float> arrays(problem);
   const float *means[3], *variances[3];
   for (int i = 0; i < 3; ++i)
     means[i] = arrays.running_mean[i]->data(), variances[i] = arrays.running_variance[i]->data();
@@ -472,7 +473,7 @@ TEST_CASE("projection: BatchNorm folded into the linear layer behind it") {
 TEST_CASE("projection: what it cannot do is refused by name") {
   if (skipped("projection: refusals")) return;
   const ProjectionProblem problem = random_projection({1, 2, 2, 4, 0}, Storage::kFp32, 17);
-  Arrays<float> arrays(problem);
+  ProjectionArrays<float> arrays(problem);
   const auto refused = [&](const ProjectionShape& shape, const char* words) {
     CAPTURE(words);
     std::string said;

@@ -3,12 +3,12 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
-#include "../projection/arrays.h"
+#include "../host/projection_arrays.h"
 #include "../projection/backward.cuh"
 #include "planted_projection_bugs.h"
 
 using namespace lab::testing;
-using namespace lab::projection;
+using namespace lab;
 using conv_projection::Shape;
 using conv_projection::Three;
 using cvt::ProjectionShape;
@@ -68,7 +68,7 @@ TEST_CASE("planted bugs in the projection: each is caught, and by what" *
   check_each_bug(planted::kProjectionForwardBugs, cases().size(), [&](size_t number, size_t trial) {
     const Case& c = cases()[trial];
     const ProjectionShape& shape = c.problem.shape;
-    Arrays<float> arrays(c.problem);
+    ProjectionArrays<float> arrays(c.problem);
     const auto& step = conv_projection::forward_steps<float>().back();
     lab::DeviceArray<char> scratch(step.scratch_bytes(shape), "scratch");
     Verdict verdict;
@@ -124,7 +124,7 @@ TEST_CASE("planted bugs in the projection's gradients: each is caught, and by wh
         const Case& c = cases()[trial];
         const ProjectionShape& cvt_shape = c.problem.shape;
         const Shape shape = cvt_shape;
-        Arrays<float> arrays(c.problem);
+        ProjectionArrays<float> arrays(c.problem);
         conv_projection::forward_steps<float>().back().run(arrays.forward(), cvt_shape, nullptr);
         const auto b = arrays.backward();
         const Three<const float*> maps{b.maps[0], b.maps[1], b.maps[2]},

@@ -1,12 +1,12 @@
 // Problems of the convolutional projection and their tolerances.
-#include "problem.h"
+#include "projection.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "../../../common/lab/random.h"
 
-namespace lab::projection {
+namespace lab {
 namespace {
 
 double stored(double value, Storage storage) {
@@ -64,9 +64,9 @@ ProjectionProblem random_projection(const cvt::ProjectionShape& shape, Storage s
 
 ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStored of_stored) {
   ExpectedProjection e;
-  const reference::ProjectionSizes sizes = problem.sizes();
-  e.out = reference::project(problem.in, sizes);
-  e.back = reference::project_back(problem.in, e.out, problem.dy, sizes);
+  const cvt::reference::ProjectionSizes sizes = problem.sizes();
+  e.out = cvt::reference::project(problem.in, sizes);
+  e.back = cvt::reference::project_back(problem.in, e.out, problem.dy, sizes);
   // u: roundings of fp32. A sum's terms meet at most that often: 64 rows and columns of a thread,
   // 32 threads, 64 tiles of a warp, 16 warps. s: what storing a number adds.
   constexpr double u = 0x1p-24, kMeetings = 176;
@@ -88,7 +88,7 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     e.running_mean[which].resize(C);
     e.running_variance[which].resize(C);
     for (size_t i = 0; i < C; ++i) {
-      const double variance = e.out.variance[which][i] + reference::kBatchNormEpsilon;
+      const double variance = e.out.variance[which][i] + cvt::reference::kBatchNormEpsilon;
       e.inverse_deviation[which][i] = 1 / std::sqrt(variance);
       least_deviation = std::min(least_deviation, std::sqrt(variance));
       e.running_mean[which][i] = 0.9 * problem.running_mean[which][i] + 0.1 * e.out.mean[which][i];
@@ -230,4 +230,4 @@ Cost backward_cost(const cvt::ProjectionShape& shape, Storage storage) {
   return {backward_bytes(shape, storage), 36 * numbers(shape, 1, 2)};
 }
 
-}  // namespace lab::projection
+}  // namespace lab

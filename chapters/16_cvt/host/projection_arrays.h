@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "problem.h"
-#include "steps.h"
+#include "../projection/steps.h"
+#include "projection.h"
 
-namespace lab::projection {
+namespace lab {
 
 template <class T>
 std::vector<T> numbers_of(const std::vector<double>& values) {
@@ -17,9 +17,9 @@ std::vector<T> numbers_of(const std::vector<double>& values) {
 
 // What steps write is NaN until they write it; running statistics are the problem's.
 template <class T>
-class Arrays {
+class ProjectionArrays {
  public:
-  explicit Arrays(const ProjectionProblem& problem, bool running = true)
+  explicit ProjectionArrays(const ProjectionProblem& problem, bool running = true)
       : x(numbers_of<T>(problem.in.x), "x"), dx(problem.in.x.size(), "dx") {
     dx.fill_nan();
     for (int i = 0; i < 3; ++i) {
@@ -50,6 +50,19 @@ class Arrays {
       empty(dscale[i], channels, "dscale");
       empty(dshift[i], channels, "dshift");
     }
+  }
+
+  // What a forward step writes, and what a backward one does, is NaN again.
+  void clear_maps() {
+    for (int i = 0; i < 3; ++i) {
+      map[i]->fill_nan();
+      for (auto* array : {&mean[i], &inverse[i], &factor[i], &offset[i]}) (*array)->fill_nan();
+    }
+  }
+  void clear_gradients() {
+    dx.fill_nan();
+    for (int i = 0; i < 3; ++i)
+      for (auto* array : {&dw[i], &dscale[i], &dshift[i]}) (*array)->fill_nan();
   }
 
   // Running statistics as they are before a step.
@@ -129,4 +142,4 @@ class Arrays {
       running_variance[3], mean[3], inverse[3], factor[3], offset[3], dw[3], dscale[3], dshift[3];
 };
 
-}  // namespace lab::projection
+}  // namespace lab

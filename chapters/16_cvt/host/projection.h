@@ -5,19 +5,20 @@
 
 #include "../../../common/lab.cuh"
 #include "../operations.h"
+#include "operation.h"
 #include "reference.h"
 
-namespace lab::projection {
+namespace lab {
 
 enum class Storage { kFp16, kFp32 };  // x, the maps and their gradients; weights are fp32
 
 struct ProjectionProblem {
   cvt::ProjectionShape shape;
   Storage storage = Storage::kFp32;
-  reference::ProjectionInputs in;         // each number one that its array holds
+  cvt::reference::ProjectionInputs in;    // each number one that its array holds
   std::array<std::vector<double>, 3> dy;  // what arrives on the way back, as the maps
   std::array<std::vector<double>, 3> running_mean, running_variance;  // [channels], before the step
-  reference::ProjectionSizes sizes() const {
+  cvt::reference::ProjectionSizes sizes() const {
     return {shape.batch, shape.height, shape.width, shape.channels, shape.class_tokens};
   }
 };
@@ -32,8 +33,8 @@ ProjectionProblem random_projection(const cvt::ProjectionShape& shape, Storage s
 // positions rounds as often as a number meets others on its way, kMeetings at most. A normalized
 // number n is off by what its map is, over the deviation.
 struct ExpectedProjection {
-  reference::ProjectionOutputs out;
-  reference::ProjectionDerivatives back;
+  cvt::reference::ProjectionOutputs out;
+  cvt::reference::ProjectionDerivatives back;
   std::array<std::vector<double>, 3> inverse_deviation, running_mean, running_variance;
   struct OfMap {
     Tolerance map, mean, inverse_deviation, factor, offset, running_mean, running_variance;
@@ -57,7 +58,6 @@ struct ProjectionResults {
   std::array<std::vector<double>, 3> dw, dscale, dshift;
 };
 // The first comparison that fails, else the one of q's map; its name in front.
-using NamedComparison = std::pair<std::string, Comparison>;
 NamedComparison compare_forward(const ProjectionResults& got, const ExpectedProjection& expected,
                                 const cvt::ProjectionShape& shape);
 // The same for gradients: the first that fails, else the one of dx.
@@ -79,4 +79,4 @@ double backward_bytes(const cvt::ProjectionShape& shape, Storage storage);
 Cost forward_cost(const cvt::ProjectionShape& shape, Storage storage);
 Cost backward_cost(const cvt::ProjectionShape& shape, Storage storage);
 
-}  // namespace lab::projection
+}  // namespace lab
