@@ -1,10 +1,6 @@
-// Chapter 15: the gradients of attention, in four steps, and with --deformable as the first flag those of
-// deformable attention, compared with the CPU reference.
-#include <cstring>
-
+// Chapter 15: the gradients of attention, in four steps, compared with the CPU reference.
 #include "../../common/lab/progress.h"
 #include "../../common/lab/steps.h"
-#include "deformable/program.h"
 #include "host/report.h"
 #include "kernels.h"
 
@@ -17,7 +13,6 @@ constexpr const char* kChapter = "15_gradients";
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "--deformable") == 0) return deformable_main(argc, argv);
   return guarded_main(kChapter, [&] {
     // Flags and problem: Q, K and V of a photo or random, and the gradient dO that arrives at O.
     GradientOptions options =

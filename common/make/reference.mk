@@ -44,6 +44,7 @@ $(foreach v,one-block no-turns polynomials every-maximum multicast head-by-head,
   $(call sized,attention-14-$v,14,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
 $(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))
 $(call sized,gradients,15,--batch 32 --tokens 197)
+$(foreach d,local uniform,$(call sized,deformable-gradients-$d,19,--preset small --distribution $d))
 $(foreach s,1 2 3,$(call sized,cvt-projection-$s,16,--component projection --preset cvt13-$s))
 $(foreach c,linear attention embedding,$(call sized,cvt-$c,16,--component $c --preset cvt13-1))
 # Chapter 12's net: attention's first step and its last, the best steps around it, and qkv by heads.

@@ -1,13 +1,13 @@
 // Deformable attention: chapter 7's vectorized step, which keeps nothing from one launch to the
 // next and is predicted to be faster than the persistent one where there are several heads; and
-// chapter 15's gradients.
+// chapter 19's gradients.
 #include <source_location>
 
 #include "../../chapters/07_persistent_deformable_attention/2_vectorized.cuh"
-#include "../../chapters/15_gradients/deformable/steps.h"
+#include "../../chapters/19_deformable_gradients/kernels.h"
 #include "call.h"
 
-// The chapter's kernels_deformable.cu reports errors of its own checks by this function of the lab,
+// The chapter's kernels.cu reports errors of its own checks by this function of the lab,
 // which is no part of this library.
 void lab::check(cudaError_t error, std::source_location) {
   operators::require(error, "gradients of deformable attention");
@@ -105,6 +105,6 @@ int vision_deformable_attention_backward(const vision_tensor* value, const int64
     for (const lab::deformable::GradientStep& step : lab::deformable::gradient_steps())
       if (step.name == wanted)
         return step.function(v, l, w, g, dv, dl, dw, shape, static_cast<cudaStream_t>(stream));
-    throw std::runtime_error("deformable_attention_backward: chapter 15 has no step " + wanted);
+    throw std::runtime_error("deformable_attention_backward: chapter 19 has no step " + wanted);
   });
 }

@@ -69,7 +69,7 @@ int vision_attention_backward(const vision_tensor* q, const vision_tensor* k,
                               const vision_tensor* dv, float scale, int deterministic,
                               void* stream);
 
-/* ---- Deformable attention (chapters 7 and 15) ---------------------------------------------------
+/* ---- Deformable attention (chapters 7 and 19) ---------------------------------------------------
  *
  * Each (image, query, head) adds up samples of each level, weighted. level_sizes: on the host,
  * height and width of each level, `levels` pairs. float16, from multiples of 16 bytes:

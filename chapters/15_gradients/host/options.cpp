@@ -29,8 +29,7 @@ GradientOptions gradient_options(int argc, char** argv, const char* about) {
   options.out = "gradients.png";
   Flags flags(about,
               "The problem is a photo (--image, --size) whose attention shall give back its own\n"
-              "tokens, or random tensors as soon as --heads, --tokens or --head-dim is given.\n"
-              "--deformable as the first flag: the gradients of chapter 7's attention instead.");
+              "tokens, or random tensors as soon as --heads, --tokens or --head-dim is given.");
   flags.number("--batch", options.batch, 1, kMaxBatch, "N", "images (GPU: 32, virtual GPU: 1)");
   flags.number("--heads", options.heads, 1, kMaxHeads, "N", "heads of random tensors (12)");
   flags.number("--tokens", options.tokens, 1, kMaxTokens, "N", "tokens of random tensors (197)");

@@ -62,7 +62,7 @@ def reference_of(result):
     if not result.get("device", {}).get("virtual"):
         raise Refused("the result is not of the virtual GPU: it has no counters")
     kernels, own = [], problems.own_kernels(result)
-    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
+    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result)):
         line = {name: kernel[name] for name in SAME if name in kernel}
         if kernel["name"] in own:
             lines = problems.kernel_lines(results.number_of(result["chapter"]), kernel["name"])

@@ -69,7 +69,7 @@ def bought(folder):
 def with_bound(step):
     """'18.4 (limit 3.5)', of one step of gains.json."""
     us = gain_tables.us_of(step)
-    return f"{micros(us) if us else 'not predicted'} (limit {micros(step['bound_us'])})"
+    return (micros(us) if us else "not predicted") + (f" (limit {micros(step['bound_us'])})" if step["bound"] else "")
 
 
 def predicted_gain(before, after):

@@ -75,7 +75,7 @@ def gain_rows(steps, before):
         us = us_of(step)
         cells = [step["name"], micros(us) if us else "-"]
         cells.append(predictions.times(us_of(last), us) if last and us and us_of(last) else "")
-        cells.append(f"{micros(step['bound_us'])} ({step['bound']})")
+        cells.append(f"{micros(step['bound_us'])} ({step['bound']})" if step["bound"] else "-")
         cells.append(predictions.main_reason(step["predicted"]))
         rows.append(cells)
         last = step

@@ -56,11 +56,14 @@ def limits_of(counters):
     """{name: µs} of a launch's modelled limits.
 
     Where only some blocks were executed, limits are scaled by how many more there are, on the
-    busiest SM or in the grid; DRAM's is the prediction's, which is of all blocks."""
+    busiest SM or in the grid; DRAM's is the prediction's, which is of all blocks. Without a prediction
+    there are none then."""
     predicted = counters.get("predicted") or {}
+    if counters.get("sampled") and not predicted.get("blocks_simulated"):
+        return {}
     limits = {name: us for name, us in counters.get("limits", {}).items()
               if isinstance(us, (int, float)) and not isinstance(us, bool)}
-    if counters.get("sampled") and predicted.get("blocks_simulated"):
+    if counters.get("sampled"):
         of_sm = predicted["blocks_of_sm"] / predicted["blocks_simulated"]
         of_all = counters["blocks"] / counters["executed_blocks"]
         limits = {name: us * max(1, of_sm if name in OF_ONE_SM else of_all)
@@ -92,17 +95,17 @@ def steps_of(result):
     if own_total:
         own = [kernel["name"] for kernel in result["kernels"] if not kernel.get("counters")]
     number = results.number_of(result["chapter"])
-    steps, stages = [], []
-    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
-        counters = kernel.get("counters")
-        parts = [counters] if counters else stages
-        stages = stages + [counters] * kernel.get("launches", 1) if counters else []
+    steps = []
+    for i, (kernel, predicted) in enumerate(zip(result["kernels"], predictions.of_kernels(result))):
         if kernel["name"] not in own or not (own_total or kernel.get("variant") or
                                              problems.kernel_lines(number, kernel["name"])):
             continue
         if not predicted:
             raise Refused(f"{result['chapter']}: {kernel['name']}: the run predicted no times")
-        bounds = [bound_of(part) for part in parts]
+        parts = [kernel] if kernel.get("counters") else predictions.stages_of(result, i)
+        bounds = [bound_of(part["counters"]) for part in parts for _ in range(part.get("launches", 1))]
+        if not all(name for name, _ in bounds):  # a limit of some launches is none of the step
+            bounds = [("", 0.0)]
         name = choices_of(result["problem"]) if title == NET else kernel["name"]
         step = {"chapter": result["chapter"], "name": name,
                 **({"flops": kernel["flops"]} if "flops" in kernel else {}),
@@ -138,7 +141,7 @@ def ladders(title, result, steps):
 def speeds_of(result):
     """The chapter's own steps of one of CvT's products: what they compute, and their predicted times."""
     steps = []
-    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
+    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result)):
         if kernel["name"].split(",")[0] in ("naive", "patches"):
             continue
         if not predicted:

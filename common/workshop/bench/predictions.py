@@ -47,28 +47,42 @@ def total(launches):
     if whys:
         return {"why": whys[0]}
     us = sum(launch["us"] for launch in launches)
-    names = dict.fromkeys(name for launch in launches for name in launch["stalls"])
+    # What several kernels of a library take together is known without why their warps wait.
+    known = [launch for launch in launches if launch["stalls"]]
+    names = dict.fromkeys(name for launch in known for name in launch["stalls"])
+    known_us = sum(launch["us"] for launch in known)
 
     def mean(value):
-        return round(sum(value(launch) * launch["us"] for launch in launches) / us, 4)
+        return round(sum(value(launch) * launch["us"] for launch in known) / known_us, 4)
     bytes_of = [launch.get("dram_bytes") for launch in launches]
     return {"us": us, "error": max(launch["error"] for launch in launches),
             **({"dram_bytes": sum(bytes_of)} if all(of is not None for of in bytes_of) else {}),
-            "issue_share": mean(lambda launch: launch.get("issue_share", 0)),
+            **({"issue_share": mean(lambda launch: launch.get("issue_share", 0))} if known else {}),
             "stalls": {name: mean(lambda launch: launch["stalls"].get(name, 0)) for name in names}}
 
 
-def of_kernels(kernels):
-    """[prediction] of the lines of a result: a line without counters is the total of the lines
-    since the last one. A line that stands for several launches alike has the prediction of one."""
-    found, stages = [], []
-    for kernel in kernels:
+def stages_of(result, at):
+    """The launches that line `at` of a result, a total, is of: the lines since the total before, but for steps
+    of one launch, which ratios compare with others."""
+    compared = {ratio.get(side) for ratio in result.get("ratios", []) for side in ("before", "after")}
+    stages = []
+    for kernel in reversed(result["kernels"][:at]):
+        if not kernel.get("counters") or kernel["name"] in compared:
+            break
+        stages.insert(0, kernel)
+    return stages
+
+
+def of_kernels(result):
+    """[prediction] of the lines of a result: a line without counters is a total. A line that stands for
+    several launches alike has the prediction of one."""
+    found = []
+    for i, kernel in enumerate(result["kernels"]):
         if kernel.get("counters"):
             found.append(of_launch(kernel["counters"]))
-            stages += [found[-1]] * kernel.get("launches", 1)
         else:
-            found.append(total(stages))
-            stages = []
+            found.append(total([of_launch(stage["counters"]) for stage in stages_of(result, i)
+                                for _ in range(stage.get("launches", 1))]))
     return found
 
 

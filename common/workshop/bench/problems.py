@@ -37,8 +37,8 @@ TABLE = [
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
     *(Problem(15, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
       for tokens in TOKENS),
-    *(Problem(15, f"deformable {distribution}", "--deformable --preset small --distribution " +
-              distribution) for distribution in ("local", "uniform")),
+    *(Problem(19, distribution, f"--preset small --distribution {distribution}")
+      for distribution in ("local", "uniform")),
     *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}")
       for stage in (1, 2, 3)),
     Problem(0, "2048 pixels", "--size 2048"),
@@ -85,6 +85,7 @@ VALIDATED = {
     14: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
     15: "--batch 1 --heads 2 --tokens 197 --head-dim 64",
     16: "--component projection --batch 2 --height 30 --width 29 --channels 40 --class-tokens 1",
+    19: "--batch 1 --queries 999",
 }
 
 
@@ -102,6 +103,7 @@ TIMED = {
     14: "--batch 32 --tokens 577",
     15: "--batch 32 --tokens 197",
     16: "--component projection --preset cvt13-1",
+    19: "--preset small --distribution local --step packed",
 }
 
 

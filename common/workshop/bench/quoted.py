@@ -74,7 +74,7 @@ def of_launch(counters, with_lines):
 def lines_of(result):
     """A line for each launch and for each total of a result, in its order."""
     lines = []
-    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
+    for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result)):
         if "us" not in predicted:
             raise Refused(f"{kernel['name']}: no predicted time: {predicted.get('why') or 'no reason given'}")
         lines.append({"name": kernel["name"], **({"launches": kernel["launches"]} if "launches" in kernel else {}),

@@ -131,7 +131,7 @@ def climbed(folder, chapters):
     attention at the most tokens where the folder has a ladder.json."""
     groups = ladders(chapters)
     if not chapters[0].measured and (found := gains.load(folder)):
-        return [(f"{run['title']}\n{gains.short(run)}", alike([gained(step) for step in run["steps"]]))
+        return [(f"{run['title']}\n{gains.short(run)}", alike(gained(run)))
                 for run in found["runs"] if run["title"] != gains.PROJECTION]
     path = os.path.join(folder, "ladder.json")
     if chapters[0].measured or not os.path.exists(path):
@@ -146,8 +146,12 @@ def climbed(folder, chapters):
         [group for group in groups if not group[0].startswith("attention\n")]
 
 
-def gained(step):
-    """A step of gains.json."""
+def gained(run):
+    """The steps of a run of gains.json that have a predicted time or a limit."""
+    return [gained_step(step) for step in run["steps"] if step["predicted"].get("us") or step["bound_us"]]
+
+
+def gained_step(step):
     predicted = step["predicted"]
     return Step(results.number_of(step["chapter"]), step["name"],
                 predicted.get("us", step["bound_us"]), False, step.get("flops", 0),
@@ -382,7 +386,7 @@ def sized(chapters, folder):
     for run in found["runs"] if found else []:
         if run["title"] == gains.PROJECTION:
             continue
-        steps = [step for step in alike([gained(of) for of in run["steps"]])
+        steps = [step for step in alike(gained(run))
                  if step.flops and step.dram_bytes]
         if len(steps) > len(chosen_runs.get(run["title"], ([], ""))[0]):
             chosen_runs[run["title"]] = steps, f"{run['title']}: {gains.short(run)}"

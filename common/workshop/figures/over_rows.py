@@ -26,7 +26,7 @@ def times(results):
     """{step: [(rows, us)]}, by rows; lines without a prediction are left out."""
     found = {step: [] for step in STEPS}
     for result in results:
-        for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result["kernels"])):
+        for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result)):
             if kernel["name"] in found and "us" in predicted:
                 found[kernel["name"]].append((result["problem"]["rows"], predicted["us"]))
     found = {step: sorted(points) for step, points in found.items() if points}

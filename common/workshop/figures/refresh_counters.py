@@ -160,22 +160,26 @@ def table(head, rows):
             *("| " + " | ".join(row) + " |" for row in rows)]
 
 
-def load_sums(kernels):
-    """A line for each step: its kernels stand in front of an entry without counters, or alone."""
+def load_sums(result):
+    """A line for each step: its launches stand in front of an entry without counters, or it is one launch."""
     steps, stages = [], []
-    for kernel in kernels:
-        if kernel.get("counters"):
-            stages.append(kernel)
-        elif stages:
-            steps.append((kernel["name"], stages))
+    for i, kernel in enumerate(result["kernels"]):
+        if not kernel.get("counters"):
+            of_total = predictions.stages_of(result, i)
+            steps += [(stage["name"], [stage]) for stage in stages if stage not in of_total]
+            steps += [(kernel["name"], of_total)] if of_total else []
             stages = []
+        else:
+            stages.append(kernel)
     steps += [(kernel["name"], [kernel]) for kernel in stages]
     lines = []
     for name, stages in steps:
-        loads = [kernel["counters"]["global"]["load"] for kernel in stages]
+        loads = [kernel["counters"]["global"]["load"] for kernel in stages if kernel["counters"].get("global")]
+        without = [kernel["name"] for kernel in stages if not kernel["counters"].get("global")]
         requests, sectors, asked = (sum(load[what] for load in loads)
                                     for what in ("requests", "sectors", "bytes_asked"))
-        lines.append(f"All loads{f' of {name}' if len(steps) > 1 else ''}: {requests:,} requests, "
+        of_name = f" of {name}" if len(steps) > 1 else ""
+        lines.append(f"All loads{of_name}{''.join(f' without {of}' for of in without)}: {requests:,} requests, "
                      f"{sectors:,} sectors, {asked:,} bytes asked.")
     return [line if line is lines[-1] else line + "<br>" for line in lines]
 
@@ -284,12 +288,12 @@ def joined_lines(kernels):
 def predicted_lines(result):
     """The table of predicted times, and what each step bought; [] where there are none."""
     named = dict(zip((kernel["name"] for kernel in result["kernels"]),
-                     predictions.of_kernels(result["kernels"])))
+                     predictions.of_kernels(result)))
     found = {name: predicted for name, predicted in named.items() if predicted}
     if not found:
         return []
     error = max((predicted.get("error", 0) for predicted in found.values()))
-    rows = [[name, predictions.micros(of["us"]), f"{100 * of.get('issue_share', 0):.0f} %",
+    rows = [[name, predictions.micros(of["us"]), f"{100 * of['issue_share']:.0f} %" if "issue_share" in of else "-",
              predictions.main_reason(of)] for name, of in found.items() if "us" in of]
     lines = ["", f"Predicted times, ±{100 * error:.0f}%:", "",
              *table(["kernel", "µs", "issue slots used", "warps wait most for"], rows)] if rows else []
@@ -359,7 +363,7 @@ def block(result, formulas, checked, tables):
         lines += ["", f"(By formula: {meaning}.)"]
     if left_out:
         lines += ["", f"({left_out} lines of less than 1% of their kernel's sectors are left out.)"]
-    lines += ["", *load_sums(result["kernels"])] if kernels else []
+    lines += ["", *load_sums(result)] if kernels else []
     lines = head + ([] if "no-arrays" in tables or not kernels else lines)
     lines += ["", *whole_runs] if whole_runs else []
     for name, lines_of in (("shared", shared_table), ("distributed", distributed_table),

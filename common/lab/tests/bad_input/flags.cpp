@@ -135,7 +135,10 @@ TEST_CASE("bad input: words of flags") {
                                       {"chapter8", "--preset"},
                                       {"chapter8", "--padding"},
                                       {"chapter8", "--precision"},
-                                      {"chapter8", "--storage"}})
+                                      {"chapter8", "--storage"},
+                                      {"chapter19", "--preset"},
+                                      {"chapter19", "--step"},
+                                      {"chapter19", "--distribution"}})
     for (const std::string& text : bad)
       if (!(text == "-" && flag == "none"))
         expect({program, {flag, text}}, {2}, {flag, "'" + text + "'"});

@@ -52,7 +52,7 @@ class Predictions(Case):
         self.assertEqual(predictions.of_launch({"predicted": None}), {})
 
     def test_a_total_is_the_sum_of_its_launches(self):
-        of = predictions.of_kernels(NAIVE["kernels"])
+        of = predictions.of_kernels(NAIVE)
         self.assertEqual(of[2]["us"], 80.0)
         self.assertEqual(of[2]["stalls"], {"selected": 0.1875, "long_scoreboard": 0.5625,
                                            "wait": 0.25})  # weighted by time, 60 to 20
@@ -60,8 +60,14 @@ class Predictions(Case):
 
     def test_without_one_launch_there_is_no_total(self):
         lines = [line("scores", launch(60.0)), line("softmax", NOTHING), line("attention")]
-        self.assertEqual(predictions.of_kernels(lines)[2], {"why": "no ptxas"})
+        self.assertEqual(predictions.of_kernels({"kernels": lines})[2], {"why": "no ptxas"})
         self.assertEqual(predictions.total([{"us": 1.0}, {}]), {})
+
+    def test_a_step_of_one_launch_is_no_stage_of_the_next_steps_total(self):
+        lines = [line("packed", launch(50.0)), line("scores", launch(60.0)), line("softmax", launch(20.0)),
+                 line("sorted")]
+        for ratios, us in (([{"before": "packed", "after": "sorted"}], 80.0), ([], 130.0)):
+            self.assertEqual(predictions.of_kernels({"kernels": lines, "ratios": ratios})[3]["us"], us)
 
     def test_words_for_ratios(self):
         for before, after, words in ((10, 5, "2 times as fast"), (10, 10.1, "no faster"),

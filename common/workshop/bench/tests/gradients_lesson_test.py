@@ -1,4 +1,4 @@
-"""Chapter 15's lesson: its numbers by hand agree with each other, with chapter 13 and with the results."""
+"""Lessons 15 and 19: numbers by hand agree with each other, with chapter 13 and with the results."""
 import json
 import os
 import re
@@ -139,34 +139,11 @@ class GradientsLesson(Case):
 
 
 class DeformableLesson(Case):
-    """The section on chapter 7's gradients: its table, what it says of it, and its count of mistakes."""
-
-    def setUp(self):
-        super().setUp()
-        self.folder = os.path.join(CHAPTERS, "15_gradients", "deformable")
-        self.text = text_of(os.path.join("15_gradients", "deformable"))
-        self.flat = " ".join(self.text.split())
-        [(head, *rows)] = tables(self.text)
-        self.assertEqual(head, ["step", "local", "uniform"])
-        self.us = {row[0]: [number(cell) for cell in row[1:]] for row in rows}
-
-    def test_what_it_says_of_the_table(self):
-        for distribution in (0, 1):
-            of = {step: us[distribution] for step, us in self.us.items()}
-            self.assertEqual(min(of, key=of.get), "packed")
-            self.assertAlmostEqual(of["sorted"] / of["packed"], 1.25, delta=0.05)
-        self.assertIn("The same bits every time cost a quarter more here.", self.flat)
-        said = re.search(r"of (\d+) µs the sort takes (\d+), the sums of cells and pixels (\d+)\. "
-                         r"The stage `samples` takes (\d+)", self.flat)
-        self.assertIsNotNone(said)
-        total, *parts = map(int, said.groups())
-        self.assertEqual(total, self.us["sorted"][0])
-        self.assertLess(sum(parts), total)
-
     def test_count_of_planted_mistakes(self):
-        with open(os.path.join(self.folder, "..", "tests", "planted_deformable_bugs.h"), encoding="utf-8") as file:
+        folder = "19_deformable_gradients"
+        with open(os.path.join(CHAPTERS, folder, "tests", "planted_bugs.h"), encoding="utf-8") as file:
             planted = len(re.findall(r"^    \{\"", file.read(), flags=re.MULTILINE))
-        self.assertIn(f"[planted_deformable_bugs.h](../tests/planted_deformable_bugs.h) has {planted} mistakes", self.flat)
+        self.assertIn(f"[planted_bugs.h](tests/planted_bugs.h) has {planted} mistakes", text_of(folder))
 
 
 if __name__ == "__main__":

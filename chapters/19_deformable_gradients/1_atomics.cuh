@@ -2,7 +2,7 @@
 // queries meet in one pixel, so that each share is added there by an atomic addition.
 #pragma once
 
-#include "gradients.cuh"
+#include "parts/gradients.cuh"
 
 namespace deformable_gradients {
 

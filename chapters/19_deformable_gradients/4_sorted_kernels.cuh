@@ -1,10 +1,8 @@
-// Step 4, sorted: samples are sorted by the cell that they fall into. A cell adds up its own, one sum
-// for each of its four pixels, and a pixel adds four cells' sums: no atomics, and the same order of
-// additions every time.
+// The kernels of step 4, which come before the sort and behind it.
 #pragma once
 
-#include "cells.cuh"
-#include "rows.cuh"
+#include "parts/cells.cuh"
+#include "parts/rows.cuh"
 
 namespace deformable_gradients {
 

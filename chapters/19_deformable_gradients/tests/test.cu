@@ -16,10 +16,10 @@
 #include "../../../common/testing/checks.h"
 #include "../../07_persistent_deformable_attention/host/reference.h"
 #include "../../07_persistent_deformable_attention/parts/staging.cuh"
-#include "../deformable/cells.cuh"
-#include "../deformable/rows.cuh"
-#include "../deformable/steps.h"
-#include "planted_deformable_bugs.h"
+#include "../kernels.h"
+#include "../parts/cells.cuh"
+#include "../parts/rows.cuh"
+#include "planted_bugs.h"
 
 using namespace lab::testing;
 using namespace lab::deformable;
@@ -423,8 +423,7 @@ TEST_CASE("deformable gradients: sorted has the same bits in every order, the ot
   const auto bits = [&](const std::string& step, const char* schedule) {
     setenv("VGPU_SCHEDULE", schedule, 1);
     const ProgramResult result = run_program(
-        "chapter15", {"--deformable", "--step", step, "--queries", "40", "--output", "bits"},
-        folder.folder());
+        "chapter19", {"--step", step, "--queries", "40", "--output", "bits"}, folder.folder());
     unsetenv("VGPU_SCHEDULE");
     CAPTURE(result.errors);
     REQUIRE(result.exit_code == 0);
@@ -468,7 +467,7 @@ void check_planted(const std::string& file, const std::string& instances,
                    const std::vector<Mutant>& bugs,
                    const std::function<void(const FindKernel&, const steps::Arrays&,
                                             const DeformableShape&)>& launches) {
-  const Mutants mutants("chapters/15_gradients/deformable/" + file, "deformable_gradients", bugs,
+  const Mutants mutants("chapters/19_deformable_gradients/" + file, "deformable_gradients", bugs,
                         instances, Mutants::kKernelsOnly);
   const GradientCase problem = gradient_case(kPlanted, Distribution::kUniform, 5, true);
   check_each_bug(bugs, 1, [&](size_t number, size_t) {
@@ -492,7 +491,7 @@ TEST_CASE("planted bugs in gradients by atomics: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in gradients by atomics*")) return;
   check_planted(
-      "atomics.cuh",
+      "1_atomics.cuh",
       "template __global__ void atomics_kernel<32>(const half*, const half*, const half*, "
       "const half*, float*, float*, float*, const __grid_constant__ Problem);\n",
       planted::kGradientAtomicsBugs,
@@ -505,7 +504,7 @@ TEST_CASE("planted bugs in gradients by atomics: each is caught, and by what" *
 
 TEST_CASE("planted bugs in packed gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in packed gradients*")) return;
-  check_planted("packed.cuh",
+  check_planted("2_packed.cuh",
                 "template __global__ void packed_kernel<32>(const Arrays, const __grid_constant__ "
                 "Problem);\n",
                 planted::kGradientPackedBugs,
@@ -518,7 +517,7 @@ TEST_CASE("planted bugs in packed gradients: each is caught, and by what") {
 TEST_CASE("planted bugs in privatized gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in privatized gradients*")) return;
   check_planted(
-      "privatized.cuh",
+      "3_privatized.cuh",
       "template __global__ void privatized_kernel<32>(const Arrays, const __grid_constant__ "
       "Problem, const __grid_constant__ Staging, int);\n",
       planted::kGradientPrivatizedBugs,
@@ -534,7 +533,7 @@ TEST_CASE("planted bugs in privatized gradients: each is caught, and by what") {
 TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in sorted gradients*")) return;
   check_planted(
-      "sorted.cuh",
+      "4_sorted_kernels.cuh",
       "template __global__ void corners_kernel<32>(const Arrays, Sorting, const __grid_constant__ "
       "Problem, const __grid_constant__ Cells);\n"
       "template __global__ void pixels_kernel<32>(const Arrays, Sorting, const __grid_constant__ "
@@ -579,9 +578,8 @@ TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
 TEST_CASE("deformable gradients: the program's default run, its picture, its flags") {
   if (skipped("deformable gradients: program")) return;
   const TemporaryFolder folder;
-  const auto run = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "--deformable");
-    return run_program("chapter15", arguments, folder.folder());
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    return run_program("chapter19", arguments, folder.folder());
   };
   std::vector<std::string> flags = on_a_gpu({"--batch", "1", "--heads", "1"});
   flags.insert(flags.end(), {"--queries", "50", "--size", "16", "--json", "a.json", "--out",

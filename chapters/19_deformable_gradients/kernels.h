@@ -1,9 +1,9 @@
-// The steps, for the program and the tests. Their kernels are compiled once, in kernels_deformable.cu.
+// The chapter's steps, compiled once in kernels.cu for its program and its tests.
 #pragma once
 
 #include <vector>
 
-#include "problem.h"
+#include "host/problem.h"
 
 namespace lab::deformable {
 
@@ -25,7 +25,14 @@ struct GradientStep {
   size_t (*scratch_bytes)(const DeformableShape& shape) = nullptr;
   void (*fill_scratch)(const GradientProblem& problem, void* scratch) = nullptr;
 };
-// In the order in which they are told.
+// In the order of the lesson.
 const std::vector<GradientStep>& gradient_steps();
+
+// The step with these arrays.
+inline void run(const GradientStep& step, GradientArrays& a, const DeformableShape& shape,
+                cudaStream_t stream) {
+  step.function(a.value.data(), a.locations.data(), a.weights.data(), a.grad_out.data(),
+                a.grad_value.data(), a.grad_locations.data(), a.grad_weights.data(), shape, stream);
+}
 
 }  // namespace lab::deformable

@@ -36,6 +36,11 @@ ExpectedGradients expected_gradients(const GradientProblem& problem);
 struct GradientArrays {
   DeviceArray<half> value, locations, weights, grad_out;
   DeviceArray<float> grad_value, grad_locations, grad_weights;
+
+  void clear() {  // an element that is not written is wrong
+    for (DeviceArray<float>* array : {&grad_value, &grad_locations, &grad_weights})
+      array->fill_nan();
+  }
 };
 // In as many copies as rotation needs; copy 0 is the checked one. The gradients are NaN.
 std::vector<GradientArrays> upload(const GradientProblem& problem, int copies);

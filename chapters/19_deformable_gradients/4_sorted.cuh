@@ -1,10 +1,12 @@
-// The stages of step 4: its kernels, and between them the sort, which is CUB's.
+// Step 4, sorted: samples are sorted by the cell that they fall into. A cell adds up its own, one sum
+// for each of its four pixels, and a pixel adds four cells' sums: no atomics, and the same order of
+// additions every time. The sort between the step's kernels is CUB's.
 #pragma once
 
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "sorted.cuh"
+#include "4_sorted_kernels.cuh"
 
 namespace deformable_gradients {
 

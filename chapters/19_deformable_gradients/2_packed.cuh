@@ -2,7 +2,7 @@
 // sample's place is worked out once.
 #pragma once
 
-#include "rows.cuh"
+#include "parts/rows.cuh"
 
 namespace deformable_gradients {
 

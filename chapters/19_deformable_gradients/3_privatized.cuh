@@ -2,8 +2,8 @@
 // shared memory and hands each pixel on once.
 #pragma once
 
-#include "../../07_persistent_deformable_attention/parts/staging.cuh"
-#include "rows.cuh"
+#include "../07_persistent_deformable_attention/parts/staging.cuh"
+#include "parts/rows.cuh"
 
 namespace deformable_gradients {
 

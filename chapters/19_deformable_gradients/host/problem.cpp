@@ -71,8 +71,7 @@ std::vector<GradientArrays> upload(const GradientProblem& problem, int copies) {
                       DeviceArray<float>(p.value.size(), "grad_value" + copy),
                       DeviceArray<float>(p.locations.size(), "grad_locations" + copy),
                       DeviceArray<float>(p.weights.size(), "grad_weights" + copy)});
-    GradientArrays& last = arrays.back();
-    last.grad_value.fill_nan(), last.grad_locations.fill_nan(), last.grad_weights.fill_nan();
+    arrays.back().clear();
   }
   return arrays;
 }

@@ -13,7 +13,7 @@ struct Lanes {
   __device__ static int row() { return threadIdx.x % 32 / kOfRow; }  // among the warp's rows
 };
 
-// The arrays as a kernel has them; shapes as in atomics.cuh.
+// The arrays as a kernel has them; shapes as in 1_atomics.cuh.
 struct Arrays {
   const half *value, *locations, *weights, *grad_out;
   float *grad_value, *grad_locations, *grad_weights;

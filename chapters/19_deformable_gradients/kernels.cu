@@ -1,14 +1,14 @@
 // Kernels of the gradients of deformable attention.
-#include "deformable/steps.h"
+#include "kernels.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "deformable/atomics.cuh"
-#include "deformable/packed.cuh"
-#include "deformable/privatized.cuh"
-#include "deformable/stages.cuh"
+#include "1_atomics.cuh"
+#include "2_packed.cuh"
+#include "3_privatized.cuh"
+#include "4_sorted.cuh"
 
 namespace lab::deformable {
 namespace {
