@@ -61,17 +61,13 @@ lesson_results = $(if $(blocks_in),$T/docs/chapter$1.json $(if $(lesson_flags),$
   $(only_flags),,$T/docs/chapter$1-more.json)))
 
 # Texts whose sentences state numbers of results.
-texts_with_numbers = README.md $(wildcard chapters/*.md common/workshop/bench/README.md) $(lessons)
+texts_with_numbers := README.md $(wildcard chapters/*.md common/workshop/bench/README.md)
+empty :=
+with_commas = $(subst $(empty) $(empty),$(comma),$(strip $1))
 lesson_number = $(call chapter_number,$(patsubst %/README.md,%,$1))
 docs: starters $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
-	@$(need_python)
-	@$(foreach r,$(lessons),$(if $(call blocks_in,$(call lesson_number,$r)),\
-	  python3 common/workshop/figures/refresh_counters.py $(if $(CHECK),--check) \
-	  $(call lesson_results,$(call lesson_number,$r)) $r;)) \
-	python3 common/workshop/bench/front_page.py $(if $(CHECK),--check) README.md $(result_folders); \
-	python3 common/workshop/bench/gain_tables.py $(if $(CHECK),--check) data/results/virtual_h200 \
-	  README.md chapters/README.md $(lessons); \
-	python3 common/workshop/bench/stated.py $(if $(CHECK),--check) $(texts_with_numbers)
+	@python3 common/workshop/lessons/docs.py $(if $(CHECK),--check) $(texts_with_numbers) \
+	  $(foreach r,$(lessons),$r=$(call with_commas,$(call lesson_results,$(call lesson_number,$r))))
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so
 	@mkdir -p $(@D)
 	$(on_h200) $< $(or $(call only_flags,$*),--out $(@:.json=.png)) --json $@ >$(@:.json=.log) || \

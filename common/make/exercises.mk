@@ -32,4 +32,4 @@ $V/tests/grader.conf: Makefile $(CONFIG)
 .PHONY: starters
 starters:
 	@$(need_python)
-	@python3 common/workshop/starters.py $(if $(CHECK),--check) $(wildcard chapters/*/exercise/solution*.cuh)
+	@python3 common/workshop/lessons/starters.py $(if $(CHECK),--check) $(wildcard chapters/*/exercise/solution*.cuh)

@@ -115,6 +115,6 @@ $(exercise_tests): $H/libgrader.a $(test_archives) | $V/tests/grader.conf $V/tes
 
 # ---- scripts -------------------------------------------------------------------------------------
 
-python_tests := $(if $(python3),$(patsubst %,common/%/tests/all.py,workshop/bench workshop/mutants vgpu/look) \
+python_tests := $(if $(python3),$(patsubst %,common/%/tests/all.py,workshop workshop/mutants vgpu/look) \
   $(operators_python))
 script_tests := common/make/check_words.sh data/check.sh

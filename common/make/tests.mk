@@ -79,7 +79,7 @@ endif
 
 # $(call programs_started,tests): the chapters' programs that these start. The texts of a chapter's tests
 # name them, as "chapter5"; three tests start those of all chapters.
-start_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/workshop/bench/tests/all.py)
+start_all := $(if $(quick),,$D/lab_tests $D/bad_input_tests common/workshop/tests/all.py)
 started_by := $(shell grep -oE '"chapter[0-9]+' /dev/null $(wildcard chapters/*/tests/test*.cu \
   chapters/*/tests/test*.cpp) | sed 's|/tests/.*"|/|')  # chapters/06_name/chapter5
 tests_in = $(filter $D/test_chapter$(call chapter_number,$1) $D/test_chapter$(call chapter_number,$1)_%,$2)
@@ -100,7 +100,7 @@ test: tests_left_out
 tests_left_out:
 	@echo "no zstd and lz4 here: left out are the tests of the virtual GPU and of the exercises" >&2
 endif
-ifneq ($(filter common/workshop/bench/tests/all.py,$(if $(quick),,$(tests_chosen))),)
+ifneq ($(filter common/workshop/tests/all.py,$(if $(quick),,$(tests_chosen))),)
 test: $(if $(filter vgpu,$(DEVICE)),$D/calibrate)
 endif
 

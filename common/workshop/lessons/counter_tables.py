@@ -1,12 +1,7 @@
-#!/usr/bin/env python3
-"""Writes the counters of a run into a chapter's README, or says that they are stale.
+"""The counters of a run in a chapter's README.
 
-    refresh_counters.py [--check] RESULT.json... README.md
-
-RESULT.json is what `./run --json` writes on the virtual GPU. The text between the lines
-`<!-- counters:begin -->` and `<!-- counters:end -->` is replaced by what the run counted: nothing
-in it is typed by hand, and nothing depends on the host (no wall times). `make docs` calls this for
-every chapter, `make docs CHECK=1` with --check.
+The text between the lines `<!-- counters:begin -->` and `<!-- counters:end -->` is replaced by what a run
+counted: nothing in it is typed by hand, and nothing depends on the host (no wall times).
 
 In front of it the README may say what counters must be, by formula:
 
@@ -40,22 +35,15 @@ a README's only block.
 
 Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README, or
 in another .cuh of the chapter's steps or of a folder that is a part of the chapter.
-
-Exit status: 0 written or up to date, 1 stale or a formula or a quote is wrong, 2 bad input.
 """
-import argparse
 import ast
-import difflib
 import glob
-import json
 import operator
 import os
 import re
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import predictions  # noqa: E402
+import predictions
+from results import Refused
 
 BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.*?)"
                    r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
@@ -67,10 +55,6 @@ CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tens
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
              ast.FloorDiv: operator.floordiv}
-
-
-class Refused(Exception):
-    """Bad input, in words."""
 
 
 def evaluate(formula, names):
@@ -393,12 +377,12 @@ def block(result, formulas, checked, tables):
 
 
 def refreshed(text, results):
-    """The README with the blocks that these runs give, [(old, new)] of the blocks, wrong formulas."""
+    """(the README with the blocks that these runs give, the formulas that are wrong)."""
     blocks = list(BLOCK.finditer(text))
     if len(blocks) != len(results) or len(blocks) != text.count("<!-- counters:begin"):
         raise Refused(f"{len(results)} results, but {len(blocks)} times a line '<!-- counters:begin "
                       "-->' and after it one '<!-- counters:end -->'")
-    new_text, pairs, wrong, end = "", [], [], 0
+    new_text, wrong, end = "", [], 0
     for found, result in zip(blocks, results):
         flags = found["flags"].removesuffix(" --profile").split()
         for flag, value in zip(flags[::2], flags[1::2]):
@@ -407,12 +391,11 @@ def refreshed(text, results):
                 raise Refused(f"the block wants {flag} {value}, the result has {has}")
         before = text[end:found.start()]
         lines, bad = block(result, *read_formulas(before), read_tables(before))
-        pairs.append((found["old"], "\n" + "\n".join(lines) + "\n\n"))
-        new_text += before + text[found.start():found.start("old")] + pairs[-1][1]
+        new_text += before + text[found.start():found.start("old")] + "\n" + "\n".join(lines) + "\n\n"
         new_text += "<!-- counters:end -->\n"
         wrong += bad
         end = found.end()
-    return new_text + text[end:], pairs, wrong
+    return new_text + text[end:], wrong
 
 
 def stray_quotes(text, kernel):
@@ -433,51 +416,3 @@ def kernel_text(folder):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text += file.read() + "\n"
     return text
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("result", nargs="+", help="what ./run --json wrote")
-    parser.add_argument("readme")
-    options = parser.parse_args()
-
-    try:
-        results = []
-        for name in options.result:
-            with open(name, encoding="utf-8") as file:
-                results.append(json.load(file))
-        with open(options.readme, encoding="utf-8") as file:
-            text = file.read()
-        stray = stray_quotes(text, kernel_text(os.path.dirname(options.readme)))
-        new_text, pairs, wrong = refreshed(text, results)
-    except (OSError, json.JSONDecodeError, KeyError, Refused) as error:
-        words = repr(error) if isinstance(error, KeyError) else error
-        print(f"refresh_counters: {options.readme}: {words}", file=sys.stderr)
-        return 2
-
-    for line in wrong:
-        print(f"{options.readme}: formula: {line}", file=sys.stderr)
-    for quote in stray:
-        print(f"{options.readme}: does not stand in the kernel: {quote.strip()}", file=sys.stderr)
-    if wrong or stray:
-        return 1
-    if new_text == text:
-        print(f"{options.readme}: counters are up to date")
-        return 0
-    if options.check:
-        print(f"{options.readme}: counters are stale; `make docs` writes these:", file=sys.stderr)
-        for old, new in pairs:
-            sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
-                old.splitlines(), new.splitlines(), "README.md", "this run", n=0, lineterm=""))
-        if f"nvcc {results[0]['nvcc']}." not in text:
-            print("(another nvcc may compile to other instructions)", file=sys.stderr)
-        return 1
-    with open(options.readme, "w", encoding="utf-8") as file:
-        file.write(new_text)
-    print(f"{options.readme}: counters written")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,7 @@ class Executor(Case):
         cells[-1]["metadata"] = {"tags": ["slow"]} if "slow" in more else {}
         with open(self.path("n.ipynb"), "w", encoding="utf-8") as file:
             json.dump({"nbformat": 4, "cells": cells, **more.get("top", {})}, file)
-        status, out, err = script("notebook.py", *flags, "n.ipynb", cwd=self.folder)
+        status, out, err = script("lessons/notebook.py", *flags, "n.ipynb", cwd=self.folder)
         return status, out + err
 
     def test_cells_share_names_and_the_shell_is_there(self):
@@ -65,7 +65,7 @@ class Executor(Case):
         self.assertIn("variables are not put", self.run_cells("x = 1\n!echo {x}")[1])
         self.assertIn("format 3", self.run_cells("1", top={"nbformat": 3})[1])
         self.assertIn("no cell to run", self.run_cells()[1])
-        status, _, err = script("notebook.py", self.path("none.ipynb"))
+        status, _, err = script("lessons/notebook.py", self.path("none.ipynb"))
         self.assertEqual(status, 2)
         self.assertIn("No such file", err)
 

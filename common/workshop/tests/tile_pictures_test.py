@@ -7,14 +7,13 @@ import unittest.mock
 
 from support import ROOT, Case, contextlib, io
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
 try:
     import tile_layouts
     import tile_life
     import matplotlib
 except ImportError:  # palette alone needs no matplotlib before something is drawn
     matplotlib = None
-from traces import Refused  # noqa: E402
+from traces import Refused
 
 SLICES, ROWS, STAGE = 4, 4, 512  # rows of x are 512 bytes: four slices of 128; two stages
 

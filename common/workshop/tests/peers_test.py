@@ -1,6 +1,6 @@
 """The formulations of peers.py against PyTorch's own arrays; needs a Python with torch:
 
-    TESTS=peers_test.py PYTHON common/workshop/bench/tests/all.py
+    TESTS=peers_test.py PYTHON common/workshop/tests/all.py
 """
 import ast
 import contextlib

@@ -1,4 +1,4 @@
-"""What the tests of common/workshop/bench share."""
+"""What these tests share, and where the modules under test lie."""
 import contextlib
 import copy
 import io
@@ -8,14 +8,18 @@ import sys
 import tempfile
 import unittest
 
-BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(BENCH)))
-FIXTURES = os.path.join(BENCH, "tests", "fixtures")
+HERE = os.path.dirname(os.path.abspath(__file__))
+WORKSHOP = os.path.dirname(HERE)
+BENCH = os.path.join(WORKSHOP, "bench")
+ROOT = os.path.dirname(os.path.dirname(WORKSHOP))
+FIXTURES = os.path.join(HERE, "fixtures")
+sys.path[:0] = [os.path.join(WORKSHOP, room) for room in ("bench", "figures", "lessons")]
 
 
 def script(name, *arguments, **options):
-    """(exit status, standard output, standard error) of a script of common/workshop/bench."""
-    done = subprocess.run([sys.executable, os.path.join(BENCH, name), *arguments], text=True,
+    """(exit status, standard output, standard error) of a script: 'gains.py' of bench, 'lessons/docs.py'."""
+    path = os.path.join(WORKSHOP if "/" in name else BENCH, name)
+    done = subprocess.run([sys.executable, path, *arguments], text=True,
                           capture_output=True, timeout=120, check=False, **options)
     return done.returncode, done.stdout, done.stderr
 

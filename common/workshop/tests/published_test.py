@@ -9,8 +9,7 @@ import unittest
 
 from support import ROOT, Case
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
-import published  # noqa: E402
+import published
 
 try:
     import matplotlib

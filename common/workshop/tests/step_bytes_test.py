@@ -7,8 +7,7 @@ import unittest
 
 from support import ROOT, Case
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
-import step_bytes  # noqa: E402
+import step_bytes
 
 
 def launch(kernel, load, store=0, atomic=0, copied=0):

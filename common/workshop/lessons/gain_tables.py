@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Writes into READMEs what each step bought, from gains.json: predicted times, never typed by hand.
-
-    gain_tables.py [--check] FOLDER README.md...     FOLDER: data/results/virtual_h200
+"""Tables of what each step bought, from gains.json: predicted times, never typed by hand.
 
 The text between lines `<!-- gains:begin 7 -->` and `<!-- gains:end -->` becomes the tables of chapter
 7: one for each problem in gains.json, a row a step, then which steps do not pay. Of `3`, a chapter of
@@ -13,13 +10,8 @@ lines -->` the predicted TFLOP/s beside the lines of code, of chapter 16 also th
 v projected inside attention's kernel or apart it is a table over the sizes.
 
 A step pays when its predicted time is below that of the fastest step before it, by more than 2%.
-
-Exit status: 0 written or up to date, 1 stale, 2 bad input.
 """
-import argparse
-import difflib
 import re
-import sys
 
 import gains
 import predictions
@@ -207,9 +199,11 @@ def block(found, first, last, what):
 
 
 def refreshed(text, found):
-    """The README with its blocks anew. Throws Refused where a block has no end or no data."""
-    count = len(BLOCK.findall(text))
-    if count != text.count("<!-- gains:begin") or count != text.count("<!-- gains:end"):
+    """The README with its blocks anew. Throws Refused where a block has no end, or there is no gains.json."""
+    if found is None:
+        raise Refused(f"{gains.FILE} is not there: `{reference.RENEW}` writes it")
+    if not all(len(BLOCK.findall(text)) == len(re.findall(f"^<!-- gains:{end}", text, re.MULTILINE))
+               for end in ("begin", "end")):
         raise Refused("a line '<!-- gains:begin 7 -->' and after it one '<!-- gains:end -->' must "
                       "stand around what gains.json gives")
 
@@ -218,46 +212,3 @@ def refreshed(text, found):
         lines = block(found, first, int(match["last"] or first), match["what"])
         return match[0][:match.start("old") - match.start()] + lines + "<!-- gains:end -->\n"
     return BLOCK.sub(new, text)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("folder", help="of results, with gains.json")
-    parser.add_argument("readme", nargs="+")
-    options = parser.parse_args()
-    stale = 0
-    try:
-        found = gains.load(options.folder)
-        for readme in options.readme:
-            with open(readme, encoding="utf-8") as file:
-                text = file.read()
-            if "<!-- gains:" not in text:
-                continue
-            if found is None:
-                raise Refused(f"{options.folder}/{gains.FILE} is not there; "
-                              f"`{reference.RENEW}` writes it")
-            try:
-                new = refreshed(text, found)
-            except Refused as error:
-                raise Refused(f"{readme}: {error}") from None
-            if new == text:
-                print(f"{readme}: predicted gains are up to date")
-            elif options.check:
-                stale += 1
-                print(f"{readme}: predicted gains are stale; `make docs` writes these:",
-                      file=sys.stderr)
-                sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
-                    text.splitlines(), new.splitlines(), "README.md", gains.FILE, n=0,
-                    lineterm=""))
-            else:
-                results.write(readme, new)
-                print(f"{readme}: predicted gains written")
-    except (OSError, Refused) as error:
-        print(f"gain_tables: {error}", file=sys.stderr)
-        return 2
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

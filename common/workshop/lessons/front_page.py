@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Writes the numbers of the front page from result files: what each step bought, and where.
-
-    front_page.py [--check] README.md FOLDER...     data/results/virtual_h200 and others
+"""The numbers of the front page, from folders of results: what each step bought, and where.
 
 In rows of tables that begin `| 3 | [name](chapters/...) | what it is |` the fourth cell becomes
 what the chapter itself bought: of attention its fastest step behind the fastest of the chapter before;
@@ -12,28 +9,21 @@ modelled limits alone, at the most tokens, and no ratio of such bounds is shown.
 time. A chapter whose steps are timed from the host's first call to its last wait has no limits: its times
 are those of the folder's sweeps.json, at the largest batch. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
 list of devices.
-
-Exit status: 0 written or up to date, 1 stale, 2 bad input.
 """
-import argparse
-import difflib
 import glob
 import os
 import re
-import sys
 
 import beside
 import gain_tables
 import gains
+import measured
 import predictions
 import results
 import sweeps
 from predictions import micros, with_unit
 from results import Refused
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "figures"))
-import measured  # noqa: E402
 
 ROW = re.compile(r"^(\| (\d+) \| \[[^\]]*\]\(chapters/[^)]*\) \| [^|\n]* \|)[^\n]*$", re.MULTILINE)
 DEVICES = re.compile(r"(?<=^<!-- devices:begin -->\n).*?(?=^<!-- devices:end -->$)",
@@ -148,7 +138,7 @@ def cells(folders):
     return {number: "<br>".join(text) for number, text in texts.items()}
 
 
-def devices(folders):
+def devices(folders, root):
     """The table of measured GPUs, or that there is none."""
     rows = []
     for folder in folders:
@@ -161,7 +151,7 @@ def devices(folders):
         first = found[0]
         rows.append(f"| {first['device']['name']} | {first['driver']} | {first['nvcc']} | "
                     f"{len(runs)} problems of {len(found)} chapters | "
-                    f"{max(run['date'] for run in runs)[:10]} | [results]({folder}) |")
+                    f"{max(run['date'] for run in runs)[:10]} | [results]({os.path.relpath(folder, root)}) |")
     if not rows:
         return ("No GPU has been measured yet: all numbers on this page are of a virtual H200, "
                 f"{virtual_numbers(folders)}.\n`make bench` measures one, into `data/results`.\n")
@@ -208,35 +198,4 @@ def refreshed(text, folders, root):
     if missing:
         raise Refused(f"no row for chapter {missing[0]}: '| {missing[0]} | [name](chapters/...) | "
                       "what it is |'")
-    return DEVICES.sub(lambda _: devices(folders), new)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("readme")
-    parser.add_argument("folder", nargs="+", help="of results")
-    options = parser.parse_args()
-    try:
-        with open(options.readme, encoding="utf-8") as file:
-            text = file.read()
-        new = refreshed(text, options.folder, os.path.dirname(os.path.abspath(options.readme)))
-    except (OSError, KeyError, Refused) as error:
-        words = f"no {error} in a result" if isinstance(error, KeyError) else error
-        print(f"front_page: {options.readme}: {words}", file=sys.stderr)
-        return 2
-    if new == text:
-        print(f"{options.readme}: numbers are up to date")
-        return 0
-    if options.check:
-        print(f"{options.readme}: numbers are stale; `make docs` writes these:", file=sys.stderr)
-        sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
-            text.splitlines(), new.splitlines(), "README.md", "results", n=0, lineterm=""))
-        return 1
-    results.write(options.readme, new)
-    print(f"{options.readme}: numbers written")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return DEVICES.sub(lambda _: devices(folders, root), new)

@@ -10,12 +10,11 @@ from support import ROOT, Case, contextlib, copy, io, script
 import sweeps
 from results import Refused
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
-import component_shares  # noqa: E402
-import labels  # noqa: E402
-import memory_plan  # noqa: E402
-import sweeps_embedding  # noqa: E402
-import sweeps_net  # noqa: E402
+import component_shares
+import labels
+import memory_plan
+import sweeps_embedding
+import sweeps_net
 
 try:
     import matplotlib

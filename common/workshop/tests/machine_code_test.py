@@ -9,7 +9,7 @@ import re
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(HERE))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 # 16 bytes. The lowest 12 bits are the opcode, 0x248 or 0x848; bit 76 is .RELU. Bits 81 to 86 name two predicates that
 # it writes, all ones where it writes none. (Read off cuobjdump's listing of what was wrong, and of others. The other
 # bytes are as all listed ones have them, so that text in the same file is not taken for an instruction.)

@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Writes the numbers that sentences state, or says which are stale.
-
-    stated.py [--check] README.md...
+"""Numbers that sentences state.
 
 A number that comes from a result file stands between two markers, in a sentence as in a table. The first
 says what it is, in Python:
@@ -23,17 +20,13 @@ No line of text begins with a marker: Markdown takes such a line for HTML, and t
 A line of the comment that is indented goes on with the line before. Whatever follows `true:` must hold. A name
 that nothing uses is an error. The functions that expressions may call are those of `Known` below, and Python's
 own for numbers and lists.
-
-Exit status: 0 written or up to date, 1 a number is stale or a statement does not hold, 2 bad input.
 """
-import argparse
 import builtins
 import functools
 import json
 import math
 import os
 import re
-import sys
 
 import beside
 import ncu
@@ -261,43 +254,3 @@ def names_in(code):
         if hasattr(constant, "co_names"):
             found |= names_in(constant)
     return found
-
-
-def stale(text, new):
-    """['12 is 13 by the results: expression'] of a file and what it should be."""
-    return [f"{old[2]} is {now[2]} by the results: {' '.join(old[1].split())}"
-            for old, now in zip(MARKED.finditer(text), MARKED.finditer(new)) if old[2] != now[2]]
-
-
-def refresh(path, check):
-    """Returns the exit status."""
-    with open(path, encoding="utf-8") as file:
-        old = file.read()
-    text = Text(old)
-    wrong = text.wrong + (stale(old, text.new) if check else [])
-    for words in wrong:
-        print(f"{path}: {words}", file=sys.stderr)
-    if not check and text.new != old:
-        results.write(path, text.new)
-    if not wrong and (count := len(MARKED.findall(old))):
-        print(f"{path}: {count} numbers of sentences are {'written' if text.new != old else 'up to date'}")
-    return bool(wrong)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
-    parser.add_argument("readme", nargs="+")
-    options = parser.parse_args()
-    status = 0
-    for path in options.readme:
-        try:
-            status = max(status, refresh(path, options.check))
-        except (OSError, UnicodeDecodeError, Refused) as error:
-            print(f"stated: {path}: {error}", file=sys.stderr)
-            status = 2
-    return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

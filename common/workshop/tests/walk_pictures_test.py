@@ -5,10 +5,9 @@ import unittest
 
 from support import ROOT, Case
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
-import fragment_layout  # noqa: E402
-import tile_walk  # noqa: E402
-from traces import Refused  # noqa: E402
+import fragment_layout
+import tile_walk
+from traces import Refused
 
 ROW = 8  # bytes: head_dim 4
 

@@ -1,13 +1,8 @@
 """Numbers that sentences state: those of the course, and what the script says of wrong ones."""
-import contextlib
-import io
-import os
 import pathlib
-import sys
 import unittest
-from unittest import mock
 
-from support import ROOT, Case
+from support import ROOT, Case, script
 
 import stated
 
@@ -22,13 +17,15 @@ class Stated(Case):
         self.assertIn(words, str(caught.exception))
 
     def test_texts_of_the_course(self):
-        marked = [str(path) for pattern in ("*.md", "chapters/*.md", "chapters/*/*.md", "common/*/*.md", "common/*/*/*.md")
-                  for path in pathlib.Path(ROOT).glob(pattern) if stated.MARKED.search(path.read_text(encoding="utf-8"))]
-        self.assertGreater(len(marked), 0)
-        said = io.StringIO()
-        with mock.patch.object(sys, "argv", ["stated.py", "--check", *marked]), \
-                contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(stated.main(), 0, said.getvalue())
+        texts = [path for pattern in ("*.md", "chapters/*.md", "chapters/*/*.md", "common/*/*.md", "common/*/*/*.md")
+                 for path in pathlib.Path(ROOT).glob(pattern) if stated.MARKED.search(path.read_text(encoding="utf-8"))]
+        self.assertGreater(len(texts), 10)
+        for path in texts:
+            with self.subTest(path=path.name):
+                text = path.read_text(encoding="utf-8")
+                numbers = stated.Text(text)
+                self.assertEqual(numbers.wrong, [])
+                self.assertTrue(numbers.new == text, "stale: make docs")
 
     def test_a_number_is_written_as_it_was(self):
         for old, expression, new in (("3.4", "10 / 3", "3.3"), ("12", "9.6", "10"), ("1,234", "5678", "5,678"),
@@ -74,18 +71,41 @@ class Stated(Case):
         for chapter in (3, 6):
             self.assertEqual(stated.Known.steps("attention", chapter)["no padding"].chapter, stated.Known.folder(chapter))
 
+
+class Docs(Case):
+    """The script around it."""
+
+    def refresh(self, text, *flags):
+        with open(self.path("README.md"), "w", encoding="utf-8") as file:
+            file.write(text)
+        status, out, err = script("lessons/docs.py", *flags, self.path("README.md"))
+        with open(self.path("README.md"), encoding="utf-8") as file:
+            return status, out + err, file.read()
+
     def test_a_file_is_written_or_said_to_be_stale(self):
-        path = os.path.join(self.folder, "README.md")
-        for check, status, after in ((True, 1, "2"), (False, 0, "3"), (True, 0, "3")):
-            if check and status:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write("It is <!--=3-->2<!---->\n")
-            said = io.StringIO()
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(stated.refresh(path, check), status)
-            self.assertEqual("2 is 3 by the results: 3" in said.getvalue(), status == 1)
-            with open(path, encoding="utf-8") as file:
-                self.assertEqual(file.read(), f"It is <!--=3-->{after}<!---->\n")
+        old, new = "It is <!--=3-->2<!---->\n", "It is <!--=3-->3<!---->\n"
+        status, said, text = self.refresh(old, "--check")
+        self.assertEqual((status, text), (1, old))
+        self.assertIn(f"-{old}+{new}", said)
+        self.assertEqual(self.refresh(old)[::2], (0, new))
+        self.assertEqual(self.refresh(new, "--check"), (0, "texts with numbers up to date: 1\n", new))
+
+    def test_what_does_not_hold_is_said_and_numbers_are_written_all_the_same(self):
+        claim = "\n<!-- numbers\ntrue: 2 > 3\n-->\n"
+        status, said, text = self.refresh("It is <!--=3-->2<!---->\n" + claim)
+        self.assertEqual((status, text), (1, "It is <!--=3-->3<!---->\n" + claim))
+        self.assertIn("does not hold (False): 2 > 3", said)
+
+    def test_bad_input_is_named(self):
+        self.assertEqual(self.refresh("It is <!--=a-->2<!---->\n")[0], 2)
+        status, _, err = script("lessons/docs.py", self.path("none.md"))
+        self.assertEqual(status, 2)
+        self.assertIn("none.md", err)
+        with open(self.path("result.json"), "w", encoding="utf-8") as file:
+            file.write("{}")
+        status, _, err = script("lessons/docs.py", f"{self.path('README.md')}={self.path('result.json')}")
+        self.assertEqual(status, 2)
+        self.assertIn("1 results, but 0 times a line '<!-- counters:begin", err)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ import unittest
 
 from support import ROOT, Case, contextlib, copy, io
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
-import labels  # noqa: E402
-import ladder  # noqa: E402
-import measured  # noqa: E402
-import memories  # noqa: E402
-import palette  # noqa: E402
-import refresh_counters  # noqa: E402
-from results import Refused  # noqa: E402
+import labels
+import ladder
+import measured
+import memories
+import palette
+import counter_tables
+from results import Refused
 
 try:
     import matplotlib
@@ -431,19 +430,19 @@ class Lessons(unittest.TestCase):
             return {"name": name, "counters": predicted(us)}
         kernels = [launch("scores", 30.0), launch("values", 10.0), {"name": "naive"},
                    launch("tiling", 20.0)]
-        lines = refresh_counters.predicted_lines({"kernels": kernels, "ratios": self.RATIOS})
+        lines = counter_tables.predicted_lines({"kernels": kernels, "ratios": self.RATIOS})
         self.assertIn("Predicted times, ±25%:", lines)
         self.assertIn("| naive | 40 | 50 % | long_scoreboard 75% |", lines)
         self.assertIn("In all, predicted: naive 40 µs, tiling 20 µs, 2 times as fast.", lines)
 
     def test_no_prediction_has_its_reason_and_no_ratio(self):
         why = {"counters": {"predicted": {"us": None, "why": "no ptxas"}}}
-        lines = refresh_counters.predicted_lines(
+        lines = counter_tables.predicted_lines(
             {"kernels": [{"name": "naive", **why}, {"name": "tiling", "counters": predicted(2.0)}],
              "ratios": self.RATIOS})
         self.assertIn("No predicted time of naive: no ptxas", lines)
         self.assertNotIn("In all", " ".join(lines))
-        self.assertEqual(refresh_counters.predicted_lines({"kernels": [{"name": "naive"}]}), [])
+        self.assertEqual(counter_tables.predicted_lines({"kernels": [{"name": "naive"}]}), [])
 
 
 class Joined(unittest.TestCase):
@@ -453,14 +452,14 @@ class Joined(unittest.TestCase):
                                           "limits_by_ptx": {"L1/shared": 1.5}}}]
 
     def test_it_says_so(self):
-        lines = refresh_counters.joined_lines(self.KERNELS)
+        lines = counter_tables.joined_lines(self.KERNELS)
         self.assertEqual(len(lines), 2)
         self.assertRegex(lines[1],
                          r"^L1/shared of \*b\* counts .* machine code.* PTX .* 1\.50 µs\.$")
 
     def test_formulas_are_of_ptx(self):
         def wrong(kernel, clocks):
-            return refresh_counters.wrong_counters([(kernel, "clocks.L1/shared", str(clocks))],
+            return counter_tables.wrong_counters([(kernel, "clocks.L1/shared", str(clocks))],
                                                    self.KERNELS, {}, 1e9)
         self.assertEqual(wrong("a", 2000), [])
         self.assertEqual(wrong("b", 1500), [])
@@ -544,10 +543,10 @@ class Quotes(Case):
             for name in names:
                 with open(os.path.join(self.path(folder), name + ".cuh"), "w", encoding="utf-8") as file:
                     file.write(f"int {name};\n")
-        kernel = refresh_counters.kernel_text(self.folder)
+        kernel = counter_tables.kernel_text(self.folder)
         lesson = "".join(f"    int {name};\n"
                          for name in ("kernel", "wide_loads", "task2", "fused", "bug"))
-        self.assertEqual(refresh_counters.stray_quotes(lesson, kernel), ["int task2;", "int bug;"])
+        self.assertEqual(counter_tables.stray_quotes(lesson, kernel), ["int task2;", "int bug;"])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import re
 import sys
 import textwrap
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 WIDTH = 112
 TERM = re.compile(r"^### (?P<name>[^\n<]+?)(?: <!-- also: (?P<also>[^>]*?) -->)?\n\n(?P<text>.*?)"
                   r"(?=^###? |\Z)", re.MULTILINE | re.DOTALL)

@@ -7,13 +7,12 @@ import unittest.mock
 
 from support import ROOT, Case, contextlib, io
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
 try:
     import matplotlib
 except ImportError:  # palette alone needs no matplotlib before something is drawn
     matplotlib = None
-import warp_phases  # noqa: E402
-from traces import Refused  # noqa: E402
+import warp_phases
+from traces import Refused
 
 # What a warp does, and for how many clocks.
 LIFE = (("special", 10), ("wait", 30), ("global_load", 40), ("long_scoreboard", 200), ("wait", 10),

@@ -5,9 +5,8 @@ import unittest
 
 from support import ROOT, Case
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
-import roofline  # noqa: E402
-from traces import Refused  # noqa: E402
+import roofline
+from traces import Refused
 
 
 def step(chapter, us, flops=8e9):

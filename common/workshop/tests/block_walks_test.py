@@ -7,13 +7,12 @@ import unittest.mock
 
 from support import ROOT, Case, contextlib, io
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop", "figures"))
 try:
     import matplotlib
 except ImportError:  # palette alone needs no matplotlib before something is drawn
     matplotlib = None
-import block_walks  # noqa: E402
-from traces import Refused  # noqa: E402
+import block_walks
+from traces import Refused
 
 ROWS = 8
 WANTED = [block_walks.Kind(of) for of in ("Q+dO:load:4", "sums:atomic:8:dQ", "dK:store:4")]

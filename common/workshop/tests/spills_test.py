@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-MAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "make")
+MAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "make")
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function '_Z5firstv' for 'sm_80'
 ptxas info    : Function properties for _Z5firstv

@@ -290,13 +290,17 @@ class Gains(Case):
 class Tables(Case):
     README = "top\n<!-- gains:begin {} -->\nold\n<!-- gains:end -->\nend\n"
 
+    def setUp(self):
+        super().setUp()
+        os.makedirs(self.path("virtual_h200"))
+
     def refresh(self, of, wanted="7", *flags):
-        with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+        with open(self.path("virtual_h200/gains.json"), "w", encoding="utf-8") as file:
             json.dump({"device": DEVICE, "ptxas": "V13.0.88", "runs": [{
                 "title": "x", "problem": {"source": "photo.png"}, "steps": of}]}, file)
         with open(self.path("README.md"), "w", encoding="utf-8") as file:
             file.write(self.README.format(wanted))
-        done = script("gain_tables.py", *flags, self.folder, self.path("README.md"))
+        done = script("lessons/docs.py", *flags, "--results", self.folder, self.path("README.md"))
         with open(self.path("README.md"), encoding="utf-8") as file:
             return done[0], done[1] + done[2], file.read()
 
@@ -363,7 +367,7 @@ class Tables(Case):
     def test_checked(self):
         self.assertEqual(self.refresh(steps(40.0), "7", "--check")[0], 1)
         text = self.refresh(steps(40.0))[2]
-        self.assertEqual(script("gain_tables.py", "--check", self.folder,
+        self.assertEqual(script("lessons/docs.py", "--check", "--results", self.folder,
                                 self.path("README.md"))[0], 0)
         self.assertEqual(self.refresh(steps(40.0))[2], text)
 
@@ -373,8 +377,8 @@ class Tables(Case):
         self.assertIn("gains:begin 8: no such chapter in gains.json", out)
         self.assertEqual(self.refresh(steps(40.0), "seven")[0], 2)
         for content, words in (("{}", "not what gains.py writes"), ("[]", "no JSON object")):
-            with open(self.path("gains.json"), "w", encoding="utf-8") as file:
+            with open(self.path("virtual_h200/gains.json"), "w", encoding="utf-8") as file:
                 file.write(content)
-            status, _, err = script("gain_tables.py", self.folder, self.path("README.md"))
+            status, _, err = script("lessons/docs.py", "--results", self.folder, self.path("README.md"))
             self.assertEqual(status, 2)
             self.assertIn(words, err)

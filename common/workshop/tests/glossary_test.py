@@ -3,11 +3,10 @@ import os
 import subprocess
 import sys
 
-from support import ROOT, Case
+from support import WORKSHOP, Case
 
-sys.path.insert(0, os.path.join(ROOT, "common", "make"))
-import count_words  # noqa: E402
-import glossary  # noqa: E402
+import count_words
+import glossary
 
 
 def entry(name, chapter=3, text="One thing. And another.", also=""):
@@ -24,7 +23,7 @@ class Glossary(Case):
         return glossary.disagreements("# Words\n\n" + text, {3: lesson})
 
     def test_the_course_agrees(self):
-        done = subprocess.run([sys.executable, os.path.join(ROOT, "common", "make", "glossary.py")],
+        done = subprocess.run([sys.executable, os.path.join(WORKSHOP, "lessons", "glossary.py")],
                               capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertRegex(done.stdout, r"^\d\d+ terms, each linked from its lesson\n$")

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 # The browser is driven as in the page's own tests, which know no chapter.
-PAGE_TESTS = pathlib.Path(__file__).resolve().parents[3] / "vgpu" / "look" / "tests"
+PAGE_TESTS = pathlib.Path(__file__).resolve().parents[2] / "vgpu" / "look" / "tests"
 sys.path.append(str(PAGE_TESTS))
 _spec = importlib.util.spec_from_file_location("page_support", PAGE_TESTS / "support.py")
 page_support = importlib.util.module_from_spec(_spec)

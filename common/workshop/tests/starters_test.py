@@ -3,13 +3,11 @@ import contextlib
 import io
 import os
 import subprocess
-import sys
 import unittest
 
-from support import ROOT, Case
+from support import Case
 
-sys.path.insert(0, os.path.join(ROOT, "common", "workshop"))
-import starters  # noqa: E402
+import starters
 
 SOLUTION = """// before
 void f() {
