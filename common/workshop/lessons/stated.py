@@ -18,8 +18,9 @@ say in words, stand in a comment of the same file:
 No line of text begins with a marker: Markdown takes such a line for HTML, and the paragraph ends there.
 
 A line of the comment that is indented goes on with the line before. Whatever follows `true:` must hold. A name
-that nothing uses is an error. The functions that expressions may call are those of `Known` below, and Python's
-own for numbers and lists.
+that nothing uses is an error. The functions that expressions may call are those of `Known` below, Python's own
+for numbers and lists, and `table("operation")`: the numbers of the text's own table whose first head that is,
+{first cell of a row: {head: number}}, where another script writes it from a result that is no file of data/.
 """
 import builtins
 import functools
@@ -205,6 +206,19 @@ def definitions(text):
     return found
 
 
+def table(text, first):
+    """{first cell of a row: {head: number}} of the table whose first head is `first`."""
+    found = []
+    for block in re.findall(r"(?:^ *\|.*\n)+", MARKED.sub(r"\2", text), flags=re.MULTILINE):
+        head, *rows = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in block.splitlines()]
+        if head[0] == first:
+            found.append({row[0]: Fields({name: float(cell.replace(",", "")) for name, cell in zip(head, row)
+                                          if NUMBER.fullmatch(cell)}) for row in rows[1:]})
+    if len(found) != 1:
+        raise Refused(f"{len(found)} tables whose first head is '{first}', not one")
+    return found[0]
+
+
 class Text:
     """A file with its numbers. wrong: what does not hold, in words."""
 
@@ -213,7 +227,8 @@ class Text:
         self.used = set()
         self.names = {name: getattr(Known, name) for name in vars(Known) if not name.startswith("_")}
         self.names.update({name: getattr(builtins, name) for name in PYTHON}, ceil=math.ceil,
-                          device=load("virtual_h200", "gains.json").device, __builtins__={})
+                          table=functools.partial(table, text), device=load("virtual_h200", "gains.json").device,
+                          __builtins__={})
         defined = []
         for name, expression in definitions(text):
             value = self.value(expression)

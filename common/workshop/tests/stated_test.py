@@ -46,6 +46,14 @@ class Stated(Case):
         self.assertIn("does not hold (False): b > 3", stated.Text(text.replace("b > 2", "b > 3")).wrong[0])
         self.assertIn("does not hold (3)", stated.Text(text.replace("b > 2", "b")).wrong[0])
 
+    def test_a_table_of_the_text(self):
+        text = ("| step | µs | wait |\n|---|--:|---|\n| a b | 1,200 | 3% |\n| c | <!--=1-->1<!----> | |\n\n"
+                "| name | of |\n|---|---|\n| a | b |\n\n"
+                'A <!--=table("step")["a b"]["µs"]-->1,200<!---->, B <!--=len(table("step")["c"])-->1<!---->.\n')
+        self.assertEqual(self.new(text), text)
+        self.assertIn("A <!--=table(\"step\")[\"a b\"][\"µs\"]-->1,300<!---->", self.new(text.replace("| 1,200", "| 1,300")))
+        self.refused('<!--=table("step")-->3<!---->', "0 tables whose first head is 'step'")
+
     def test_what_is_refused(self):
         self.refused("<!--=a-->3<!---->", "name 'a' is not defined")
         self.refused("<!--=1-->three<!---->", "'three' is no number")
