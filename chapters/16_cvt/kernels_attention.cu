@@ -1,6 +1,6 @@
 // Attention with fewer keys than queries, compiled once for the program and all tests.
-#include "attention/backward.cuh"
-#include "attention/forward.cuh"
+#include "operations/fewer_keys/backward.cuh"
+#include "operations/fewer_keys/forward.cuh"
 
 namespace cvt {
 

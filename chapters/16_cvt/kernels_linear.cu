@@ -1,6 +1,6 @@
 // Linear layers and the convolutional token embedding, compiled once for the program and all tests.
-#include "embed/embed.cuh"
-#include "embed/patches.cuh"
+#include "operations/token_embedding/embed.cuh"
+#include "operations/token_embedding/patches.cuh"
 
 namespace cvt {
 

@@ -1,7 +1,7 @@
 // LayerNorm, loss, optimizer and the class token's moves, compiled once for the program and all
 // tests.
-#include "loss/loss.cuh"
-#include "norm/layer_norm.cuh"
+#include "operations/losses/loss.cuh"
+#include "operations/token_norm/layer_norm.cuh"
 
 namespace cvt {
 

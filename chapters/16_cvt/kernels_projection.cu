@@ -1,12 +1,12 @@
 // The convolutional projection's kernels, in fp32 for the network and in both storages for its
 // table.
-#include "operations.h"
-#include "projection/backward.cuh"
-#include "projection/fold.cuh"
-#include "projection/fused.cuh"
-#include "projection/naive.cuh"
-#include "projection/naive_backward.cuh"
-#include "projection/steps.h"
+#include "conv_projection/backward.cuh"
+#include "conv_projection/fold.cuh"
+#include "conv_projection/fused.cuh"
+#include "conv_projection/naive.cuh"
+#include "conv_projection/naive_backward.cuh"
+#include "conv_projection/steps.h"
+#include "operations/operations.h"
 
 namespace cvt {
 

@@ -9,8 +9,8 @@
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/progress.h"
 #include "../../../common/lab/random.h"
-#include "../embed/patches.h"
-#include "../operations.h"
+#include "../operations/operations.h"
+#include "../operations/token_embedding/patches.h"
 #include "options.h"
 #include "reference.h"
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "../../../common/lab.cuh"
-#include "../operations.h"
+#include "../operations/operations.h"
 #include "operation.h"
 #include "reference.h"
 

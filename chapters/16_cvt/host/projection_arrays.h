@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "../projection/steps.h"
+#include "../conv_projection/steps.h"
 #include "projection.h"
 
 namespace lab {

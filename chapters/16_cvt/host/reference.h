@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "../shapes.h"
+#include "../operations/shapes.h"
 
 namespace cvt::reference {
 

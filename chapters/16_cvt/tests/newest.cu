@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "../../../common/testing/newest.h"
-#include "../attention/forward.cuh"
 #include "../host/reference.h"
+#include "../operations/fewer_keys/forward.cuh"
 
 namespace {
 

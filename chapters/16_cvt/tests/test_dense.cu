@@ -11,7 +11,7 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
-#include "../embed/patches.h"
+#include "../operations/token_embedding/patches.h"
 #include "test_dense.h"
 
 using namespace lab::testing;

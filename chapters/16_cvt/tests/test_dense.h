@@ -8,7 +8,7 @@
 
 #include "../../../common/testing/testing.h"
 #include "../host/reference.h"
-#include "../operations.h"
+#include "../operations/operations.h"
 
 namespace cvt::testing {
 

@@ -15,7 +15,7 @@ namespace ref = cvt::reference;
 
 namespace {
 
-const std::string kFolder = "chapters/16_cvt/";
+const std::string kFolder = "chapters/16_cvt/operations/";
 unsigned blocks_of(int count, int of_block) { return unsigned((count + of_block - 1) / of_block); }
 
 struct NamedTrial {
@@ -308,7 +308,7 @@ NamedTrial attention_back_trial() {
 
 TEST_CASE("planted bugs in linear layers: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in linear*")) return;
-  const Mutants mutants(kFolder + "linear/linear.cuh", "linear_layers", planted::kLinearBugs,
+  const Mutants mutants(kFolder + "linear_layers/linear.cuh", "linear_layers", planted::kLinearBugs,
                         kLinearKernels);
   check_bugs(mutants, planted::kLinearBugs,
              {forward_trial(), backward_x_trial(), backward_w_trial()});
@@ -316,14 +316,14 @@ TEST_CASE("planted bugs in linear layers: each is caught, and by what") {
 
 TEST_CASE("planted bugs in embedding: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in embedding*")) return;
-  const Mutants mutants(kFolder + "embed/embed.cuh", "token_embedding", planted::kEmbedBugs,
-                        kEmbedKernels);
+  const Mutants mutants(kFolder + "token_embedding/embed.cuh", "token_embedding",
+                        planted::kEmbedBugs, kEmbedKernels);
   check_bugs(mutants, planted::kEmbedBugs, {embed_trial(), embed_back_trial()});
 }
 
 TEST_CASE("planted bugs in attention: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in attention:*")) return;
-  const Mutants mutants(kFolder + "attention/forward.cuh", "fewer_keys", planted::kForwardBugs,
+  const Mutants mutants(kFolder + "fewer_keys/forward.cuh", "fewer_keys", planted::kForwardBugs,
                         "const auto instance = &attention_forward_kernel<32>;",
                         Mutants::kKernelsOnly);
   check_bugs(mutants, planted::kForwardBugs, {attention_trial()});
@@ -331,7 +331,7 @@ TEST_CASE("planted bugs in attention: each is caught, and by what") {
 
 TEST_CASE("planted bugs in attention's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in attention's*")) return;
-  const Mutants mutants(kFolder + "attention/backward.cuh", "fewer_keys", planted::kBackwardBugs,
+  const Mutants mutants(kFolder + "fewer_keys/backward.cuh", "fewer_keys", planted::kBackwardBugs,
                         "const auto of_dots = &dots_kernel<32>; const auto of_keys = "
                         "&keys_kernel<32>; const auto of_queries = &queries_kernel<32>;",
                         Mutants::kKernelsOnly);
@@ -340,7 +340,7 @@ TEST_CASE("planted bugs in attention's gradients: each is caught, and by what") 
 
 TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in LayerNorm*")) return;
-  const Mutants mutants(kFolder + "norm/layer_norm.cuh", "token_norm", planted::kNormBugs,
+  const Mutants mutants(kFolder + "token_norm/layer_norm.cuh", "token_norm", planted::kNormBugs,
                         "const auto instance = &norm_backward_kernel<4, 1>;",
                         Mutants::kKernelsOnly);
   constexpr int kNormRows = 19, kChannels = 64;
@@ -374,7 +374,7 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
 
 TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in cross*")) return;
-  const Mutants mutants(kFolder + "loss/loss.cuh", "losses", planted::kCrossEntropyBugs,
+  const Mutants mutants(kFolder + "losses/loss.cuh", "losses", planted::kCrossEntropyBugs,
                         "const auto of_rows = &cross_entropy_kernel; const auto mean = "
                         "&mean_kernel;",
                         Mutants::kKernelsOnly);
@@ -410,7 +410,7 @@ TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
 
 TEST_CASE("planted bugs in AdamW: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in AdamW*")) return;
-  const Mutants mutants(kFolder + "loss/loss.cuh", "losses", planted::kLossBugs, R"(
+  const Mutants mutants(kFolder + "losses/loss.cuh", "losses", planted::kLossBugs, R"(
 __global__ void planted_kernel(float* p, const float* g, float* m, float* v, int count,
                                float keep, float step_size, float root_correction) {
   const AdamWStep step{keep, 0.9f, 0.99f, step_size, root_correction, 1e-8f};

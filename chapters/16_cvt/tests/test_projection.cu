@@ -7,8 +7,8 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/random.h"
 #include "../../../common/testing/checks.h"
+#include "../conv_projection/elements.cuh"
 #include "../host/projection_arrays.h"
-#include "../projection/elements.cuh"
 
 using namespace lab::testing;
 using namespace lab;

@@ -3,8 +3,8 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
+#include "../conv_projection/backward.cuh"
 #include "../host/projection_arrays.h"
-#include "../projection/backward.cuh"
 #include "planted_projection_bugs.h"
 
 using namespace lab::testing;
@@ -59,7 +59,8 @@ TEST_CASE("planted bugs in the projection: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in the projection*")) return;
   const Mutants mutants(
-      "chapters/16_cvt/projection/fused.cuh", "conv_projection", planted::kProjectionForwardBugs,
+      "chapters/16_cvt/conv_projection/fused.cuh", "conv_projection",
+      planted::kProjectionForwardBugs,
       "template __global__ void fused_kernel<float, 4, true>(const float*, const __grid_constant__ "
       "Three<const float*>, const __grid_constant__ Three<float*>, float2*, const "
       "__grid_constant__ "
@@ -108,7 +109,7 @@ TEST_CASE("planted bugs in the projection: each is caught, and by what" *
 TEST_CASE("planted bugs in the projection's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in the projection's gradients*")) return;
   const Mutants mutants(
-      "chapters/16_cvt/projection/backward.cuh", "conv_projection",
+      "chapters/16_cvt/conv_projection/backward.cuh", "conv_projection",
       planted::kProjectionBackwardBugs,
       "template __global__ void sums_kernel<float, 4>(const __grid_constant__ Three<const float*>, "
       "const __grid_constant__ Three<const float*>, const __grid_constant__ Three<const float*>, "

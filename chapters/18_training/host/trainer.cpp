@@ -9,7 +9,7 @@
 #include "../../../common/lab/errors.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/tensors.h"
-#include "../../16_cvt/operations.h"
+#include "../../16_cvt/operations/operations.h"
 
 namespace training {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "../../16_cvt/operations.h"
+#include "../../16_cvt/operations/operations.h"
 
 namespace training {
 

@@ -10,7 +10,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../../16_cvt/operations.h"
+#include "../../16_cvt/operations/operations.h"
 #include "../net/net.h"
 
 using namespace lab::testing;

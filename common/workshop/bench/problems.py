@@ -187,11 +187,13 @@ def code_lines(text):
 # components. (Naive steps have none: their files take types from those of the others.)
 STEP_FILES = {
     "4 rows a warp": "2_coalescing.cuh",
-    "projection fused": "projection/fused.cuh", "projection backward": "projection/backward.cuh",
-    "linear tiled": "linear/linear.cuh", "linear tiled, back": "linear/linear.cuh",
-    "layer_norm rows": "norm/layer_norm.cuh", "layer_norm rows, back": "norm/layer_norm.cuh",
-    "attention fused": "attention/forward.cuh", "attention fused, back": "attention/backward.cuh",
-    "embedding implicit": "embed/embed.cuh", "embedding implicit, back": "embed/embed.cuh",
+    "projection fused": "conv_projection/fused.cuh", "projection backward": "conv_projection/backward.cuh",
+    **dict.fromkeys(("linear tiled", "linear tiled, back"), "operations/linear_layers/linear.cuh"),
+    **dict.fromkeys(("layer_norm rows", "layer_norm rows, back"), "operations/token_norm/layer_norm.cuh"),
+    "attention fused": "operations/fewer_keys/forward.cuh",
+    "attention fused, back": "operations/fewer_keys/backward.cuh",
+    **dict.fromkeys(("embedding implicit", "embedding implicit, back"),
+                    "operations/token_embedding/embed.cuh"),
 }
 
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../11_mlp/parts/launch.cuh"
+#include "../../../11_mlp/parts/launch.cuh"
 #include "operands.cuh"
 
 namespace linear_layers {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "../operations.h"
+#include "../operations/operations.h"
 
 namespace conv_projection {
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "../linear/product.cuh"
+#include "../linear_layers/product.cuh"
 
 namespace losses {
 

@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "../../../common/tile/tile.cuh"
+#include "../../../../common/tile/tile.cuh"
 #include "../operations.h"
 
 namespace linear_layers {

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <string>
 
-#include "../../13_flash_attention/parts/power_of_2.cuh"
-#include "../linear/product.cuh"
+#include "../../../13_flash_attention/parts/power_of_2.cuh"
+#include "../linear_layers/product.cuh"
 
 namespace fewer_keys {
 

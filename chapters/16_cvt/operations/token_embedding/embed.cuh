@@ -3,7 +3,7 @@
 // channel, since channels are neighbours in memory; weights are brought into that order first.
 #pragma once
 
-#include "../linear/linear.cuh"
+#include "../linear_layers/linear.cuh"
 
 namespace token_embedding {
 

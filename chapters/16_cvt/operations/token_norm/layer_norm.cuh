@@ -5,8 +5,8 @@
 // Chapter 10's own steps take 64 columns or more, and compute the moments a second time.
 #pragma once
 
-#include "../../10_layer_norm/7_backward.cuh"
-#include "../linear/product.cuh"
+#include "../../../10_layer_norm/7_backward.cuh"
+#include "../linear_layers/product.cuh"
 
 namespace token_norm {
 
