@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
       report.add_total(step.name, total, step.cost, right);
     }
     add_ratios(steps, report);
-    if (!options.output.empty() && !options.predict) operation->write_output(options.output);
+    if (!options.output.empty()) operation->write_output(options.output);
     return report.finish();
   });
 }

@@ -132,7 +132,9 @@ void Flags::refuse(std::initializer_list<const char*> flags, const std::string& 
 
 void Flags::refuse_with_predict(Options& options) const {
   if (!options.predict) return;
-  refuse({"--out", "--output"}, "does not go with --predict, which leaves results incomplete");
+  for (const char* const flag : {"--out", "--output"})
+    if (app_->get_option_no_throw(flag))
+      refuse({flag}, "does not go with --predict, which leaves results incomplete");
   refuse({"--warmup", "--iterations"}, "does not go with --predict: each launch is predicted once");
   options.out.clear();
 }

@@ -45,6 +45,7 @@ CvtOptions cvt_options(int argc, char** argv, const char* about) {
   if (options.component != "projection")
     flags.refuse({"--height", "--width", "--channels", "--class-tokens", "--dtype", "--output"},
                  "goes only with --component projection");
+  flags.refuse_with_predict(options);
   require_files(options);
   return options;
 }

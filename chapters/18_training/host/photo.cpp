@@ -6,6 +6,7 @@
 
 #include "../../../common/json/json.h"
 #include "../../../common/lab/files.h"
+#include "../../../common/lab/flags.h"
 #include "../../../common/lab/images.h"
 
 namespace training {

@@ -136,6 +136,10 @@ TEST_CASE("bad input: words of flags") {
                                       {"chapter8", "--padding"},
                                       {"chapter8", "--precision"},
                                       {"chapter8", "--storage"},
+                                      {"chapter16", "--component"},
+                                      {"chapter16", "--step"},
+                                      {"chapter16", "--preset"},
+                                      {"chapter16", "--dtype"},
                                       {"chapter19", "--preset"},
                                       {"chapter19", "--step"},
                                       {"chapter19", "--distribution"}})
@@ -175,7 +179,7 @@ TEST_CASE("bad input: flags that are none, lack a value, come twice or contradic
                                                         {"--seed", "1", "--seed", "2"},
                                                         {"--json", "a", "--json", "b"},
                                                         {"--out", "a.png", "--out", "b.png"}};
-  for (int chapter = 1; chapter <= 8; ++chapter)
+  for (const int chapter : {1, 2, 3, 4, 5, 6, 7, 8, 16, 18})
     for (const std::vector<std::string>& arguments : of_all)
       expect({"chapter" + std::to_string(chapter), arguments}, {2}, {});
   const std::vector<std::vector<std::string>> of_ladder = {{"--tokens", "33", "--image", "x.png"},
@@ -216,6 +220,29 @@ TEST_CASE("bad input: flags that are none, lack a value, come twice or contradic
            {"--style", "x", "--precision", "tf32"},
            {"--style", "x", "--seed", "1"}})
     expect({"chapter8", arguments}, {2}, {});
+  for (const char* flag : {"--height", "--width", "--channels", "--class-tokens"})
+    expect({"chapter16", {flag, "1", "--component", "linear"}}, {2},
+           {flag, "goes only with --component projection"});
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--component", "attention", "--dtype", "fp16"},
+                                             {"--component", "layer_norm", "--output", "o"},
+                                             {"--component", "embedding", "--step", "fused"},
+                                             {"--component", "linear", "--component", "linear"},
+                                             {"--batch", "1", "--height", "2", "--width", "2"}})
+    expect({"chapter16", arguments}, {2}, {});
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"--held-out", "5"},
+           {"--stop-after", "1"},
+           {"--infer", "photo.png"},
+           {"--infer", "photo.png", "--checkpoint", "c", "--steps", "1"},
+           {"--resume", "none", "--seed", "1"},
+           {"--batch", "401"},
+           {"--component", "projection"}})
+    expect({"chapter18", arguments}, {2}, {arguments[0]});
+  expect({"chapter18", {"--resume", "none"}}, {2}, {"none: No such file"});
+  expect({"chapter18", {"--data", "nowhere"}}, {2}, {"nowhere/train-images-idx3-ubyte"});
+  for (const char* rate : {"0", "-1", "nan", "inf", "1e7", "fast", "1,5", ""})
+    expect({"chapter18", {"--lr", rate}}, {2}, {"--lr"});
 }
 
 TEST_CASE("bad input: shapes beyond any memory are named before anything is taken") {
@@ -227,4 +254,9 @@ TEST_CASE("bad input: shapes beyond any memory are named before anything is take
   expect({"chapter7", {"--batch", "4096", "--queries", "10000000"}}, {2, 3}, {"of shape"});
   expect({"chapter8", {"--in-channels", "65536", "--height", "65536", "--width", "65536"}}, {2, 3},
          {"of shape"});
+  expect({"chapter16", {"--batch", "4096", "--height", "1024", "--width", "1024"}}, {2},
+         {"--batch 4096", "fewer than 2^31 numbers"});
+  expect(
+      {"chapter16", {"--batch", "4096", "--height", "100", "--width", "100", "--channels", "50"}},
+      {2, 3}, {"convolutional projection"});
 }

@@ -70,7 +70,14 @@ TEST_CASE("bad input: places that cannot be written") {
         named.push_back(flag);
         expect({name_of(chapter), with(small(chapter), {flag, path})}, {2}, named);
       }
-  for (const int chapter : {1, 7, 8})
+  for (const auto& [path, words] : bad_places())
+    for (const std::string flag : {"--json", "--csv", "--output", "--look"}) {
+      std::vector<std::string> named = words;
+      named.push_back(flag);
+      expect({"chapter16", {flag, path}}, {2}, named);
+      if (flag == "--json" || flag == "--look") expect({"chapter18", {flag, path}}, {2}, named);
+    }
+  for (const int chapter : {1, 7, 8, 18})
     for (const std::string path : {"folder.png", "nowhere/x.png", "file/x.png", "x.bmp", "png",
                                    "x.png ", ".png", "folder/.jpg", "", "x.", "x.png/"})
       expect({name_of(chapter), {"--out", path}}, {2}, {"--out"});
@@ -110,6 +117,11 @@ TEST_CASE("bad input: one file for two things") {
            {"--output and --input name the same file"});
   }
   expect({"chapter8", {"--style", "old", "--json", "hard"}}, {2}, {"name the same file"});
+  expect({"chapter16", {"--json", "old", "--output", "hard"}}, {2},
+         {"--output and --json name the same file"});
+  for (const std::string flag : {"--json", "--look"})
+    expect({"chapter18", {"--checkpoint", "new", flag, "dangling"}}, {2},
+           {"--checkpoint and " + flag + " name the same file"});
   bench.clear();
 }
 
