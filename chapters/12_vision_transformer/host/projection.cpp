@@ -1,5 +1,5 @@
-// ./run --projection: a layer of attention in fp32, its q, k and v computed inside attention's kernel
-// or apart from it.
+#include "projection.h"
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -13,53 +13,15 @@
 #include "../../../common/lab/report.h"
 #include "../../../common/lab/tensors.h"
 #include "../fp32_steps.h"
-#include "program.h"
 #include "run.h"
 
 namespace vision_transformer {
 namespace {
 
 using lab::format;
-using lab::UsageError;
 using reference::Doubles;
 
 using Sizes = std::vector<std::pair<std::string, int64_t>>;
-
-struct AskedProjection {
-  lab::Options common;
-  int tokens = 256, width = 256, heads = 4;
-  bool no_bias = false, sizes = false;
-};
-
-AskedProjection asked_projection(int argc, char** argv) {
-  AskedProjection asked;
-  lab::Options& options = asked.common;
-  bool projection = false;
-  lab::Flags flags("Chapter 12: q, k and v computed inside attention's kernel, or apart. In fp32.",
-                   "Without --projection: the net (./run --help).");
-  flags.given("--projection", projection, "this comparison");
-  flags.number("--batch", options.batch, 1, 4096, "N", "sequences (1)");
-  flags.number("--tokens", asked.tokens, 1, 4096, "N", "of a sequence (256)");
-  flags.number("--width", asked.width, 8, 2048, "N", "numbers of a token (256)");
-  flags.number("--heads", asked.heads, 1, 64, "N", "heads of width / heads numbers (4)");
-  flags.given("--no-bias", asked.no_bias, "products without a bias");
-  flags.given("--sizes", asked.sizes,
-              "64 to 512 tokens, widths 128 to 512 in heads of 64, one\nafter the other");
-  flags.text("--output", options.output, "FILE",
-             "result [batch, tokens, width] as 'out', safetensors");
-  flags.run_flags(options, "of x and the weights (1)");
-  flags.parse(argc, argv);
-  if (asked.sizes)
-    flags.refuse({"--tokens", "--width", "--heads", "--output"}, "does not go with --sizes");
-  if (options.predict)
-    flags.refuse({"--output", "--warmup", "--iterations"}, "does not go with --predict");
-  if (asked.width % asked.heads != 0 || asked.width / asked.heads % 8 != 0)
-    throw UsageError(format("--width '%d': must be a multiple of 8 times the %d heads", asked.width,
-                            asked.heads));
-  if (options.batch == 0) options.batch = 1;
-  lab::require_files(options);
-  return asked;
-}
 
 // ---- The problem --------------------------------------------------------------------------------
 
@@ -236,14 +198,13 @@ void run_way(const lab::Device& device, const lab::Options& options, const Layer
                    all, compare(parts.back()));
 }
 
-lab::ExitCode projection_program(int argc, char** argv) {
-  AskedProjection asked = asked_projection(argc, argv);
-  const lab::Device device = lab::open_device();
-  lab::complete_for(device, asked.common);
-  const lab::Options& options = asked.common;
+}  // namespace
+
+lab::ExitCode compare_projection(const char* chapter, NetOptions& options) {
+  const lab::Device device = lab::open_device(options);
   std::vector<HeadsShape> shapes = {
-      {options.batch, asked.tokens, asked.heads, asked.width / asked.heads}};
-  if (asked.sizes) {
+      {options.batch, options.tokens, options.heads, options.width / options.heads}};
+  if (options.sizes) {
     shapes.clear();
     for (const int tokens : {64, 128, 256, 512})
       for (const int width : {128, 256, 512})
@@ -256,32 +217,32 @@ lab::ExitCode projection_program(int argc, char** argv) {
   }
   lab::require_memory(device, 4 * most, 16 * most, "attention in fp32");
   const HeadsShape& first = shapes[0];
-  const std::string sizes =
-      asked.sizes ? "several sizes"
-                  : format("%d tokens, width %d, %d heads", first.tokens, asked.width, asked.heads);
+  const std::string sizes = options.sizes ? "several sizes"
+                                          : format("%d tokens, width %d, %d heads", first.tokens,
+                                                   options.width, options.heads);
   lab::Report report(lab::ReportHead{
-      "12_vision_transformer",
+      chapter,
       options,
       device,
       format("random numbers of seed %llu", static_cast<unsigned long long>(options.seed)),
       format("attention in fp32: batch %d, ", options.batch) + sizes +
-          (asked.no_bias ? ", no bias" : ""),
-      asked.sizes ? Sizes{{"batch", options.batch}, {"sizes", int64_t(shapes.size())}}
-                  : Sizes{{"batch", options.batch},
-                          {"tokens", first.tokens},
-                          {"width", asked.width},
-                          {"heads", first.heads}},
+          (options.no_bias ? ", no bias" : ""),
+      options.sizes ? Sizes{{"batch", options.batch}, {"sizes", int64_t(shapes.size())}}
+                    : Sizes{{"batch", options.batch},
+                            {"tokens", first.tokens},
+                            {"width", options.width},
+                            {"heads", first.heads}},
       {}});
   for (const HeadsShape& shape : shapes) {
-    const Layer layer = layer_of(shape, !asked.no_bias, options.seed);
+    const Layer layer = layer_of(shape, !options.no_bias, options.seed);
     const LayerExpected expected = options.predict ? LayerExpected{} : expected_of(layer);
     OnDevice arrays(layer);
     const std::string more =
-        asked.sizes ? format(" %d x %d", shape.tokens, shape.heads * shape.head_dim) : "";
+        options.sizes ? format(" %d x %d", shape.tokens, shape.heads * shape.head_dim) : "";
     for (const bool inside : {false, true})
       run_way(device, options, layer, arrays, expected, inside, more, report);
     report.add_ratio("inside" + more, "apart" + more);
-    if (!asked.sizes)
+    if (!options.sizes)
       report.note(format("inside multiplies x with weights %.3g times as often as apart",
                          fp32::projected_times(shape)));
     if (!options.output.empty())
@@ -290,18 +251,6 @@ lab::ExitCode projection_program(int argc, char** argv) {
           {{"out", {{shape.batch, shape.tokens, layer.width()}, arrays.y.download(), "F32"}}});
   }
   return report.finish();
-}
-
-}  // namespace
-
-int projection_main(int argc, char** argv) {
-  return lab::guarded_main("12_vision_transformer", [&] {
-    try {
-      return projection_program(argc, argv);
-    } catch (const std::invalid_argument& error) {  // a shape that a kernel refuses
-      throw UsageError(error.what());
-    }
-  });
 }
 
 }  // namespace vision_transformer

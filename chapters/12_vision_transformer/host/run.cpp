@@ -146,12 +146,6 @@ AttentionShape attention_shape_of(const NetShape& shape) {
           1 / std::sqrt(float(shape.head_dim()))};
 }
 
-Doubles doubles(const std::vector<half>& values) {
-  Doubles result(values.size());
-  for (size_t i = 0; i < values.size(); ++i) result[i] = __half2float(values[i]);
-  return result;
-}
-
 double largest(const Doubles& values) {
   double most = 0;
   for (const double value : values) most = std::max(most, std::abs(value));
@@ -225,6 +219,12 @@ void expect_inside(const NetRun& run, const Stage& stage, const Doubles& x,
 }
 
 }  // namespace
+
+Doubles as_doubles(const std::vector<half>& values) {
+  Doubles result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) result[i] = __half2float(values[i]);
+  return result;
+}
 
 double product_error(const Doubles& x, const std::vector<float>& weight, int k) {
   return (k + 2) * 0x1p-24 * longest_row(x, k) * longest_row(weight, k);
@@ -381,6 +381,12 @@ std::vector<StagePart> NetRun::parts(const Stage& stage, float* scores) {
   return parts;
 }
 
+size_t NetRun::stored_scores() const {
+  const bool stores =
+      !attention_parts(components_.attention).empty() && !components_.qkv.function.inside;
+  return stores ? size_t(attention_shape().scores()) : 1;
+}
+
 void NetRun::launch_linear(LinearFunction function, const Stage& stage, cudaStream_t stream) {
   function(data(stage.reads[0]), stage.weight, stage.bias,
            stage.reads.size() > 1 ? data(stage.reads[1]) : nullptr, data(stage.writes[0]),
@@ -414,7 +420,7 @@ StageExpected expected_stage(const NetRun& run, const HostParameters& parameters
   const NetShape& shape = run.shape();
   StageExpected expected;
   std::vector<Doubles> x;
-  for (const std::vector<half>& input : inputs) x.push_back(doubles(input));
+  for (const std::vector<half>& input : inputs) x.push_back(as_doubles(input));
   switch (stage.kind) {
     case Kind::kEmbed: {
       expected.arrays = {reference::embed(x[0], parameters, shape)};
@@ -514,7 +520,7 @@ lab::Comparison compare_stage(const NetRun& run, const HostParameters& parameter
   for (const int number : stage.reads) inputs.push_back(run.buffer(number));
   const StageExpected expected = expected_stage(run, parameters, stage, inputs);
   std::vector<Doubles> written;
-  for (const int number : stage.writes) written.push_back(doubles(run.buffer(number)));
+  for (const int number : stage.writes) written.push_back(as_doubles(run.buffer(number)));
   if (stage.kind == Kind::kQkv) written = {joined_by_tokens(written, run.heads_shape())};
   lab::Comparison worst;
   for (size_t i = 0; i < written.size(); ++i) {

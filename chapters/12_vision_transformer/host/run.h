@@ -77,6 +77,8 @@ class NetRun {
   // What a stage launches, one part after the other; scores as AttentionPart has them. The run and
   // the stage must outlive it.
   std::vector<StagePart> parts(const Stage& stage, float* scores);
+  // How many scores that are; 1 where no launch needs them.
+  size_t stored_scores() const;
   void forward(cudaStream_t stream);
   // forward(), and each array is filled with NaN as soon as nothing needs it any more: who reads it
   // after that has NaN in the result.
@@ -101,6 +103,8 @@ class NetRun {
   MemoryPlan plan_;
   lab::DeviceArray<half> arena_;
 };
+
+reference::Doubles as_doubles(const std::vector<half>& values);
 
 // What a stage must have written, from what it read, and how far off it may be. Of large products
 // and attentions every n-th row or matrix is computed: `every`.

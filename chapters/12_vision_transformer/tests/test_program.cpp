@@ -194,6 +194,7 @@ TEST_CASE("program: bad usage and input are named, before anything is written") 
       {{"--weights", narrow, "--model", "tiny"}, 2, "is not a Vision Transformer tiny"},
       {{"--weights", narrow, "--seed", "2"}, 2, "--seed is of random weights"},
       {{"--labels", narrow}, 2, "the net has 1000 classes"},
+      {{"--tokens", "64"}, 2, "--tokens belongs to the layer of --projection"},
       {{"--predict", "--graph"}, 2, "--graph does not go with --predict"},
       {{"--predict", "--block", "1"}, 2, "--block does not go with --predict"},
       {{"--batch", "4096", "--model", "base", "--size", "512"},

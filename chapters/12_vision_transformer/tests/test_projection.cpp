@@ -232,6 +232,7 @@ TEST_CASE("program: --projection compares each launch, and refuses what it canno
             "head_dim must be a multiple of 8, and at most 256"},
            {{"--predict", "--output", "x.safetensors"}, "--output does not go with --predict"},
            {{"--sizes", "--tokens", "64"}, "--tokens does not go with --sizes"},
+           {{"--image", "x"}, "--image belongs to the net: not with --projection"},
            {{"--tokens", "0"}, "--tokens '0': must be a whole number from 1 to 4096"}}) {
     const ProgramResult refused = ran(arguments);
     CAPTURE(words);
