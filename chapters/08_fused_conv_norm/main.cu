@@ -4,7 +4,7 @@
 
 #include "host/problem.h"
 #include "host/style.h"
-#include "kernels.cuh"
+#include "kernels/kernels.cuh"
 #include "network.cuh"
 
 namespace {

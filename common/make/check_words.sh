@@ -111,7 +111,7 @@ if make -n test ALL=1 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  
   in_suite="$(grep -l 'doctest::test_suite("toolkit")' common/vgpu/tests/*.cpp) common/vgpu/tests/main.cpp
     common/vgpu/tests/forms_cases.cpp chapters/02_tiling/exercise/exercise.cu chapters/04_wmma/tests/test.cu"
   outside="common/vgpu/tests/forms_floats.cpp chapters/01_naive_attention/main.cu chapters/04_wmma/exercise/exercise.cu"
-  outside="$outside chapters/08_fused_conv_norm/kernels_fp32.cu chapters/05_multi_warp/exercise/exercise.cu"
+  outside="$outside chapters/08_fused_conv_norm/kernels/fp32.cu chapters/05_multi_warp/exercise/exercise.cu"
   compiles "$in_suite" "$outside" test ONLY=toolkit SUITE=toolkit
   compiles "$in_suite $outside" '' test ONLY=toolkit
   # Of the chapters one program for each function of common/testing that calls the compiler.

@@ -1,7 +1,7 @@
 # PTX and machine code of all chapters for all architectures. Included by the Makefile.
 
 # What has kernels, and programs are made of.
-device_cu := $(filter-out $(host_only_cu),$(wildcard $(foreach d,$(chapter_dirs),$d/main.cu $d/kernels*.cu)))
+device_cu := $(filter-out $(host_only_cu),$(foreach d,$(chapter_dirs),$(wildcard $d/main.cu) $(call kernels_cu,$d)))
 
 # PTX alone, $1 = compute_75. It needs no lines of the source, which are a tenth of the work.
 to_ptx = '$(NVCC)' $(filter-out -lineinfo,$(nvcc_flags)) -gencode arch=$1$(comma)code=$1

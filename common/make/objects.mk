@@ -11,9 +11,11 @@ objects_in = $(patsubst %.cpp,$H/%.o,$(call in_groups,$(call code_in,$1))) \
   $(patsubst %.cpp,$P/%.o,$(wildcard $1/reference.cpp $1/*/reference.cpp)) $(objects_taken_by_$1)
 test_objects_in = $(patsubst %.cpp,$H/%.o,$(call in_groups,$(call test_code_in,$1)))
 
-# $(call kernels_in,chapter's folder,build folder): kernels*.cu, which a chapter compiles once for its
-# program and all its tests, and those that it takes of other chapters.
-kernels_in = $(patsubst %.cu,$2/%.o,$(wildcard $1/kernels*.cu) $(kernels_taken_by_$1))
+# $(call kernels_in,chapter's folder,build folder): kernels*.cu, or where these are many the .cu of a folder
+# kernels/, which a chapter compiles once for its program and all its tests, and those that it takes of other
+# chapters.
+kernels_cu = $(wildcard $1/kernels*.cu $1/kernels/*.cu)
+kernels_in = $(patsubst %.cu,$2/%.o,$(call kernels_cu,$1) $(kernels_taken_by_$1))
 
 # A chapter's .cu that launches nothing and includes no .cuh has no device code: g++ compiles it, in a
 # third of nvcc's time. So does an exercise. lab.cuh and attention's launch.cuh have no device code, nor

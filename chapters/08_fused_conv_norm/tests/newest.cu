@@ -5,7 +5,7 @@
 
 #include "../../../common/testing/newest.h"
 #include "../host/reference.h"
-#include "../kernels.cuh"
+#include "../kernels/kernels.cuh"
 
 namespace {
 

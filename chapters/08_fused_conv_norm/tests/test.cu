@@ -13,7 +13,7 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
 #include "../host/reference.h"
-#include "../kernels.cuh"
+#include "../kernels/kernels.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 

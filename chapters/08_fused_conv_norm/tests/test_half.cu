@@ -11,7 +11,7 @@
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels.cuh"
+#include "../kernels/kernels.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 

@@ -9,7 +9,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels.cuh"
+#include "../kernels/kernels.cuh"
 #include "../network.cuh"
 
 namespace {

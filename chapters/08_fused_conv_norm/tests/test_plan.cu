@@ -7,7 +7,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/testing/checks.h"
 #include "../../../common/testing/preload.h"
-#include "../kernels.cuh"
+#include "../kernels/kernels.cuh"
 #include "test_support.h"
 
 namespace steps = fused_conv_norm;

@@ -41,6 +41,7 @@ class MachineCode(unittest.TestCase):
     def test_no_kernel_has_it(self):
         folder = os.path.join(ROOT, os.environ["BENCH_PROGRAMS"], "chapters")
         objects = sorted(glob.glob(os.path.join(folder, "*", "kernels*.o")) +
+                         glob.glob(os.path.join(folder, "*", "kernels", "*.o")) +
                          glob.glob(os.path.join(folder, "*", "main.o")))
         self.assertGreater(len(objects), 16)
         for path in objects:

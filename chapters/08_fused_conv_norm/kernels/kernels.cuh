@@ -1,11 +1,11 @@
 // All steps of the chapter, for the program and its tests. Their kernels take 40 s to compile and are
-// compiled once, in kernels_fp32.cu, kernels_tensor.cu and kernels_half.cu. Whoever includes a step's
-// own header instead compiles that step's kernels.
+// compiled once, in fp32.cu, tensor.cu and half.cu. Whoever includes a step's own header instead compiles
+// that step's kernels.
 #pragma once
 
-#include "2_two_passes.cuh"
-#include "3_tensor.cuh"
-#include "4_half.cuh"
+#include "../2_two_passes.cuh"
+#include "../3_tensor.cuh"
+#include "../4_half.cuh"
 
 namespace fused_conv_norm {
 
