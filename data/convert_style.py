@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a file for `./run --style` of a TensorFlow checkpoint dumped for deeplearn.js or ml5.
+"""Makes a file for chapter 20's `./run --style` of a TensorFlow checkpoint dumped for deeplearn.js or ml5.
 
     data/convert_style.py FOLDER OUT.safetensors
 

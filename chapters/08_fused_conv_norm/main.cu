@@ -1,11 +1,8 @@
-// Chapter 8: convolution + instance norm + ReLU on one problem, compared with the CPU reference;
-// with --style, a network of them on a photo.
+// Chapter 8: convolution + instance norm + ReLU on one problem, compared with the CPU reference.
 #include <memory>
 
 #include "host/problem.h"
-#include "host/style.h"
 #include "kernels/kernels.cuh"
-#include "network.cuh"
 
 namespace {
 
@@ -99,26 +96,15 @@ lab::ConvNormStep half_step() {
           {steps::packed_elements, steps::pack_weights, steps::half_fused}};
 }
 
-// Style transfer, each layer by the last step.
-int style_main(int argc, char** argv) {
-  const auto path = [](const ConvNormShape& shape) {
-    return std::string(steps::known_plan_of<steps::Fp32Tiles>(shape).fits ? "fused" : "two passes");
-  };
-  return lab::style_main(
-      argc, argv, "08_fused_conv_norm",
-      {steps::fused, steps::residual_block, steps::planes_of, steps::pixels_of, path});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (lab::style_asked(argc, argv)) return style_main(argc, argv);
   return lab::conv_norm_main(argc, argv, "08_fused_conv_norm",
                              "Chapter 8: convolution, instance norm and ReLU, from three passes "
                              "over memory to one;\n"
                              "with --precision, on tensor cores; with --storage, on arrays in "
-                             "fp16. Another\nprogram of it: --style NETWORK sends a photo "
-                             "through a style-transfer network\n(--style NETWORK --help).",
+                             "fp16. (A network of such\nlayers, which repaints a photo, is "
+                             "chapter 20.)",
                              {{"three passes", steps::three_passes, three_passes_stages, nullptr},
                               {"fused", steps::fused, fused_stages<steps::Fp32Tiles>,
                                steps::describe_plan<steps::Fp32Tiles>},

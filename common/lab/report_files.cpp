@@ -4,6 +4,7 @@
 
 #include "device.h"
 #include "files.h"
+#include "machine.h"
 #include "program.h"
 #include "report_body.h"
 
@@ -28,6 +29,21 @@ std::string version_text(int version) {
 
 }  // namespace
 
+json::Value device_json(const Device& device) {
+  return {{"name", device.name},
+          {"virtual", device.is_virtual},
+          {"compute_capability", format("%d.%d", device.major, device.minor)},
+          {"sm_count", device.sm_count},
+          {"memory_bytes", device.memory_bytes},
+          {"l2_bytes", device.l2_bytes},
+          {"dram_bytes_per_s", number(device.dram_bytes_per_s)},
+          {"fp32_flop_per_s", number(device.fp32_flop_per_s)},
+          {"tensor_flop_per_s", number(device.tensor_flop_per_s)},
+          {"ceilings", device.ceilings}};
+}
+
+std::string nvcc_version() { return version_text(CUDART_VERSION); }
+
 std::string Report::Body::json() const {
   const Device& device = head.device;
   int driver = 0, runtime = 0;
@@ -43,19 +59,10 @@ std::string Report::Body::json() const {
   json["time"] = time;
   json["commit"] = commit.name;
   json["changed_files"] = commit.changed ? Json(*commit.changed) : Json(nullptr);
-  json["device"] = {{"name", device.name},
-                    {"virtual", device.is_virtual},
-                    {"compute_capability", format("%d.%d", device.major, device.minor)},
-                    {"sm_count", device.sm_count},
-                    {"memory_bytes", device.memory_bytes},
-                    {"l2_bytes", device.l2_bytes},
-                    {"dram_bytes_per_s", number(device.dram_bytes_per_s)},
-                    {"fp32_flop_per_s", number(device.fp32_flop_per_s)},
-                    {"tensor_flop_per_s", number(device.tensor_flop_per_s)},
-                    {"ceilings", device.ceilings}};
+  json["device"] = device_json(device);
   json["driver"] = version_text(driver);
   json["runtime"] = version_text(runtime);
-  json["nvcc"] = version_text(CUDART_VERSION);
+  json["nvcc"] = nvcc_version();
   json["clocks"] = {{"peak_sm_hz", device.clock_hz}};
   if (!device.is_virtual)  // "1980 MHz, 3201 MHz", of SMs and memory; empty where there is no tool
     json["clocks"]["sm_and_memory_now"] =

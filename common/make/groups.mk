@@ -107,7 +107,7 @@ $(foreach g,$(filter-out $(needs_cuda) $(plain),$(groups)),$(eval $(call group_r
 # What programs spend their time in: references, loops over tensors, the executor. (The simulated SM
 # would take a third longer to compile with -O3 and predict 4% faster. The checks would take half as
 # long again, and a program with all of them on would be 2 to 7% faster.)
-%/reference.o %/problem.o %/style.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o \
+%/reference.o %/problem.o %/host/network.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o \
 $H/common/lab/group_values.o $H/common/grader/cases.o: optimize := -O3
 # Flags are read once.
 $H/common/lab/flags.o $H/common/grader/main.o: optimize := -O0

@@ -77,6 +77,9 @@ $(call quoted,layer-norm-64,10,--rows 200000 --columns 64)
 $(call quoted,vit-best-1,12,$(fast_net) --qkv epilogue)
 $(foreach a,naive coalesced_loads,$(call quoted,vit-$a,12,--attention $a))
 $(call quoted,vit-projection,12,--projection --batch 32 --tokens 64 --width 512 --heads 8)
+# Layers of chapter 20's network, of two photos and by two steps.
+$(foreach s,224 64,$(call quoted,style-$s,20,--size $s))
+$(call quoted,style-224-three-passes,20,--size 224 --step 'three passes')
 quoted_results += $(addprefix $T/docs/sized-,$(addsuffix .json,attention-3 attention-13 attention-13-small-tiles \
   attention-14 gradients mlp vit-3))
 

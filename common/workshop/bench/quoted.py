@@ -11,8 +11,9 @@ and the shares of stall reasons; where a line stands for launches alike, the tim
 a launch it also keeps how busy each pipe is, how many instructions of machine code there are and how many of
 them each pipe takes, and the modelled limits. Where a lesson speaks of source lines, it keeps the share of all
 waiting at each line that has 2% of it or more. Such a line is named by its text without comment: its number
-changes with every comment. Lessons' numbers come from this file (stated.py), or tests compare them with it
-(`*_lesson_test.py`, `*_lessons_test.py`).
+changes with every comment. Of a network's layers, chapter 20's, it keeps times and how each was computed.
+Lessons' numbers come from this file (stated.py), or tests compare them with it (`*_lesson_test.py`,
+`*_lessons_test.py`).
 
 --check compares as gains.py does: 2% in times and bytes, 0.02 in shares, nothing where another ptxas made
 the machine code.
@@ -72,7 +73,13 @@ def of_launch(counters, with_lines):
 
 
 def lines_of(result):
-    """A line for each launch and for each total of a result, in its order."""
+    """A line for each launch and each total of a result, or for each layer of a network, in its order."""
+    if "layers" in result:
+        for layer in result["layers"]:
+            if layer["predicted_us"] is None:
+                raise Refused(f"{layer['name']}: no predicted time")
+        return [{"name": layer["name"], "path": layer["path"], "us": layer["predicted_us"]}
+                for layer in result["layers"]]
     lines = []
     for kernel, predicted in zip(result["kernels"], predictions.of_kernels(result)):
         if "us" not in predicted:

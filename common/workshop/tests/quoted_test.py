@@ -54,6 +54,18 @@ class Quoted(Case):
         one, total = quoted.merge(self.write(result))["runs"][0]["lines"]
         self.assertEqual((one["launches"], one["us"], total["us"]), (12, 10.0, 120.0))
 
+    def test_layers_of_a_network(self):
+        result = {name: of for name, of in RESULT.items() if name != "kernels"}
+        result["layers"] = [{"name": "conv1", "path": "fused", "predicted_us": 60.0, "median_us": 9.0},
+                            {"name": "pixels", "path": "", "predicted_us": 4.0}]
+        self.keep(result)
+        self.assertEqual(quoted.lines(self.folder, 15, tokens=197), {
+            "conv1": {"name": "conv1", "path": "fused", "us": 60.0},
+            "pixels": {"name": "pixels", "path": "", "us": 4.0}})
+        result["layers"][0]["predicted_us"] = None
+        with self.assertRaisesRegex(Refused, "conv1: no predicted time"):
+            quoted.merge(self.write(result))
+
     def test_found_by_problem(self):
         self.keep(RESULT)
         self.assertEqual(quoted.steps(self.folder, 15, tokens=197), {

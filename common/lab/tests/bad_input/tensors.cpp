@@ -287,7 +287,7 @@ TEST_CASE("bad input: networks of --style") {
   const auto given_network = [&](const std::vector<Tensor>& tensors, const std::vector<int>& codes,
                                  const std::vector<std::string>& words) {
     bench.write("network", safetensors(tensors));
-    expect({"chapter8", {"--style", "network", "--image", "photo.png", "--out", "drawn.png"}},
+    expect({"chapter20", {"--style", "network", "--image", "photo.png", "--out", "drawn.png"}},
            codes, words, {"drawn.png"});
   };
   for (std::size_t t = 0; t < good.size(); t += 7) {

@@ -13,7 +13,7 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
-#include "../host/style.h"
+#include "../host/network.h"
 
 using lab::testing::contains;
 using lab::testing::ProgramResult;
@@ -46,7 +46,7 @@ void check_picture(const std::string& weights, const std::string& name, const st
   CAPTURE(size);
   const TemporaryFolder folder;
   const ProgramResult result =
-      lab::testing::run_program("chapter8",
+      lab::testing::run_program("chapter20",
                                 {"--style", weights, "--image",
                                  golden_file("style_photo_" + size + ".png"), "--out", "out.png"},
                                 folder.folder());
@@ -87,13 +87,58 @@ TEST_CASE("style: pictures of a trained network are PyTorch's") {
   for (const char* size : {"64x64", "75x96"}) check_picture(weights, "mathura", size);
 }
 
+TEST_CASE("style: without a file the weights are random, on the photo's middle") {
+  if (skipped("style: random weights")) return;
+  const TemporaryFolder folder;
+  const ProgramResult result =
+      lab::testing::run_program("chapter20", {"--size", "12", "--json", "a.json"}, folder.folder());
+  CAPTURE(result.output);
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.output, "chelsea.png under random weights, 12 x 12 pixels"));
+  CHECK(contains(result.output, "conv4    32 to 3, 12x12, 9x9"));
+  const json::Value said = json::parse(lab::testing::file_content(folder.path("a.json")));
+  CHECK(said["style"].get<std::string>() == "random weights");
+  CHECK(said["pass"].get<bool>());
+}
+
+TEST_CASE("style: --step computes the layers by another step of chapter 8, to the same picture") {
+  if (skipped("style: --step")) return;
+  const TemporaryFolder folder;
+  const auto picture = [&](const std::string& step, const std::string& path) {
+    const ProgramResult result = lab::testing::run_program(
+        "chapter20",
+        {"--style", golden_file("style_narrow.safetensors"), "--size", "24", "--step", step},
+        folder.folder());
+    CAPTURE(result.output);
+    CAPTURE(result.errors);
+    REQUIRE(result.exit_code == 0);
+    // All eleven lines but that of the pixels.
+    size_t found = 0;
+    for (size_t at = 0; (at = result.output.find("  " + path + "  ", at)) != std::string::npos;
+         ++at)
+      ++found;
+    CHECK(found == 11);
+    return lab::load_image(folder.path("styled.png")).rgb;
+  };
+  const std::vector<unsigned char> fused = picture("fused", "fused");
+  for (const char* step : {"two passes", "three passes"}) {
+    CAPTURE(step);
+    const std::vector<unsigned char> other = picture(step, step);
+    REQUIRE(other.size() == fused.size());
+    int off = 0;
+    for (size_t i = 0; i < fused.size(); ++i) off += std::abs(int(fused[i]) - int(other[i])) > 1;
+    CHECK(off == 0);
+  }
+}
+
 TEST_CASE("style: what the program says, writes and refuses") {
   if (skipped("style: what the program says")) return;
   const TemporaryFolder folder;
   const std::string network = golden_file("style_narrow.safetensors"),
                     photo = golden_file("style_photo_75x96.png");
   const auto run = [&](const std::vector<std::string>& arguments) {
-    return lab::testing::run_program("chapter8", arguments, folder.folder());
+    return lab::testing::run_program("chapter20", arguments, folder.folder());
   };
   const ProgramResult odd = run({"--style=" + network, "--image", photo, "--size", "21", "--json",
                                  "a.json", "--iterations", "2"});
@@ -186,6 +231,8 @@ TEST_CASE("style: what the program says, writes and refuses") {
             "style transfer of 1000 x 1000 pixels (a smaller picture: --size PIXELS) needs");
     unsetenv("VGPU_DEVICE");
   }
+  refused({"--step", "tiled"}, 2, "--step 'tiled': must be fused, two passes or three passes");
+  refused({"--precision", "tf32"}, 2, "there is no such flag");
   const ProgramResult help = run({"--style", network, "--help"});
   CHECK(help.exit_code == 0);
   CHECK(contains(help.output, "squared photo's side"));

@@ -1,9 +1,12 @@
-// Style transfer: the network's layers, and how they come out of a file.
-#include "style.h"
-#include "../../../common/lab/errors.h"
-#include "../../../common/lab/tensors.h"
+// The network's layers, and how they come out of a file.
+#include "network.h"
 
 #include <cmath>
+#include <utility>
+
+#include "../../../common/lab/errors.h"
+#include "../../../common/lab/random.h"
+#include "../../../common/lab/tensors.h"
 
 namespace lab {
 namespace {
@@ -99,6 +102,34 @@ std::vector<StyleLayer> read_style_network(const std::string& path) {
   return network;
 }
 
+std::vector<StyleLayer> random_style_network(uint64_t seed) {
+  std::vector<StyleLayer> network = layers_without_weights();
+  uint64_t stream = seed * 3 * network.size();
+  const auto fill = [&](std::vector<float>& values, int64_t count, double mean, double size) {
+    ++stream;
+    values.resize(count);
+#pragma omp parallel for
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = float(mean + size * normal(stream, uint64_t(i)));
+  };
+  int channels = 3;
+  for (StyleLayer& layer : network) {
+    layer.in_channels = channels;
+    if (layer.name == "conv1" || layer.name == "deconv2")
+      layer.out_channels = 32;
+    else if (layer.name == "conv2" || layer.name == "deconv1")
+      layer.out_channels = 64;
+    else
+      layer.out_channels = layer.name == "conv4" ? 3 : 128;
+    channels = layer.out_channels;
+    const int64_t taps = int64_t(layer.in_channels) * layer.kernel * layer.kernel;
+    fill(layer.weight, taps * layer.out_channels, 0, layer.upsample / std::sqrt(double(taps)));
+    fill(layer.gamma, layer.out_channels, 1, 0.25);
+    fill(layer.beta, layer.out_channels, 0, 0.5);
+  }
+  return network;
+}
+
 ConvNormShape style_shape(const StyleLayer& layer, int height, int width) {
   return same_padded({.in_channels = layer.in_channels,
                       .out_channels = layer.out_channels,
@@ -126,6 +157,11 @@ std::vector<StyleStage> style_stages(const std::vector<StyleLayer>& network, int
     stages.push_back(std::move(stage));
   }
   return stages;
+}
+
+double flops_of(const ConvNormShape& shape) {
+  return 2.0 * double(shape.y_elements()) * shape.in_channels * shape.kernel * shape.kernel /
+         (shape.upsample * shape.upsample);
 }
 
 }  // namespace lab

@@ -11,8 +11,8 @@
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
-#include "../host/reference.h"
-#include "../host/style.h"
+#include "../../08_fused_conv_norm/host/reference.h"
+#include "../host/network.h"
 
 using lab::NamedTensor;
 using lab::StyleLayer;
@@ -166,6 +166,31 @@ TEST_CASE("style network: sizes from layer to layer") {
     CHECK(stages[10].shape.out_width() == (width + 3) / 4 * 4);
   }
   CHECK_THROWS_AS(lab::style_stages(network, 40000, 40000), std::invalid_argument);
+}
+
+TEST_CASE("style network: random weights have the channels of trained networks") {
+  const std::vector<StyleLayer> network = lab::random_style_network(1);
+  REQUIRE(network.size() == 16);
+  const int channels[] = {3,   32,  64,  128, 128, 128, 128, 128, 128,
+                          128, 128, 128, 128, 128, 64,  32,  3};
+  for (int l = 0; l < 16; ++l) {
+    const StyleLayer& layer = network[l];
+    CAPTURE(layer.name);
+    CHECK(layer.in_channels == channels[l]);
+    CHECK(layer.out_channels == channels[l + 1]);
+    CHECK(int64_t(layer.weight.size()) == lab::style_shape(layer, 8, 8).weight_elements());
+    CHECK(layer.gamma.size() == size_t(channels[l + 1]));
+    CHECK(layer.beta.size() == size_t(channels[l + 1]));
+    // Of size such that sums of products of normal numbers are of size 1; three of four taps of a
+    // transposed convolution meet a zero.
+    double squares = 0;
+    for (const float w : layer.weight) squares += double(w) * double(w);
+    const int zeros = layer.upsample * layer.upsample;
+    CHECK(squares / layer.out_channels / zeros == doctest::Approx(1).epsilon(0.2));
+  }
+  CHECK(network[3].weight != network[4].weight);
+  CHECK(network[3].weight == lab::random_style_network(1)[3].weight);
+  CHECK(network[3].weight != lab::random_style_network(2)[3].weight);
 }
 
 TEST_CASE("style network: a dumped TensorFlow checkpoint becomes a file") {

@@ -1,4 +1,4 @@
-// Pixels to planes and back, and a residual block, of each step, with what PyTorch computed.
+// Pixels to planes and back, and a residual block, whichever step of chapter 8 computes it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,12 +9,13 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels/kernels.cuh"
-#include "../network.cuh"
+#include "../../08_fused_conv_norm/kernels/kernels.cuh"
+#include "../kernel.cuh"
 
 namespace {
 
-using namespace fused_conv_norm;
+using namespace style_network;
+using fused_conv_norm::fused, fused_conv_norm::three_passes, fused_conv_norm::two_passes;
 
 bool skipped(const std::string& what) {
   if (lab::testing::has_device()) return false;
@@ -146,6 +147,23 @@ TEST_CASE("network: planes to pixels, rounded, clamped and cut") {
       std::invalid_argument);
 }
 
+TEST_CASE("lesson: blocks of a residual block's convolution on a small photo and on a large one") {
+  if (skipped("lesson: blocks") || fused_conv_norm::device_limits().sm_count != 132) return;
+  for (const auto& [size, blocks] : {std::pair{64, 16}, {224, 196}}) {
+    CAPTURE(size);
+    const ConvNormShape shape = same_padded(
+        {.in_channels = 128, .out_channels = 128, .height = size / 4, .width = size / 4});
+    const fused_conv_norm::LaunchPlan plan = fused_conv_norm::plan_of(shape);
+    CHECK(plan.fits);
+    CHECK(plan.blocks == blocks);
+    CHECK(plan.tiles_of_block == 1);
+  }
+}
+
+TEST_CASE("machine code: no spills") {
+  lab::testing::check_machine_code("chapters/20_style_network");
+}
+
 TEST_CASE("network: planted bugs in the way from pixels to planes and back are caught" *
           doctest::test_suite("toolkit")) {
   if (skipped("network: planted bugs")) return;
@@ -167,7 +185,7 @@ TEST_CASE("network: planted bugs in the way from pixels to planes and back are c
       {"not clamped above", "level < 255.0f ?", "level < 1000.0f ?", "element"},
       // The last one: after a memory error the device does nothing any more.
       {"a pixel too many", "if (pixel >= pixels) return;", "if (pixel > pixels) return;", "error"}};
-  const lab::testing::Mutants mutants("chapters/08_fused_conv_norm/network.cuh", "fused_conv_norm",
+  const lab::testing::Mutants mutants("chapters/20_style_network/kernel.cuh", "style_network",
                                       bugs);
   const auto run = [&](size_t number) -> lab::testing::Verdict {
     lab::testing::Verdict verdict;

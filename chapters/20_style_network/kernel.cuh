@@ -1,17 +1,17 @@
-// What a style-transfer network has beside convolutions with instance norm: a residual block made
-// of two of them, and the way from pixels to planes and back. The order of its layers stands in
-// chapters/08_fused_conv_norm/host/style.cpp.
+// What a style-transfer network has beside chapter 8's convolutions with instance norm: a residual block
+// made of two of them, and the way from pixels to planes and back. The order of its layers stands in
+// host/network.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <stdexcept>
 
-#include "shape.h"
+#include "../08_fused_conv_norm/shape.h"
 
-namespace fused_conv_norm {
+namespace style_network {
 
-// The type of every step of this chapter.
+// The type of every step of chapter 8 on arrays in fp32.
 using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
                                   const float* gamma, const float* beta, const float* residual,
                                   float* y, const ConvNormShape& shape, cudaStream_t stream);
@@ -82,4 +82,4 @@ inline void pixels_of(const float* planes, unsigned char* rgb, int plane_height,
       planes, rgb, plane_height, plane_width, height, width);
 }
 
-}  // namespace fused_conv_norm
+}  // namespace style_network
