@@ -384,4 +384,55 @@ std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies,
   return arrays;
 }
 
+// ---- Steps --------------------------------------------------------------------------------------
+
+void ConvNormStep::run(ConvNormArrays& arrays, const ConvNormShape& shape,
+                       cudaStream_t stream) const {
+  half_storage() ? arrays.run(in_fp16, shape, stream) : arrays.run(function, shape, stream);
+}
+
+void ConvNormStep::fill_result_with_nan(ConvNormArrays& arrays) const {
+  half_storage() ? arrays.in_fp16->y.fill_nan() : arrays.y.fill_nan();
+}
+
+std::vector<float> ConvNormStep::result(const ConvNormArrays& arrays) const {
+  return half_storage() ? to_float(arrays.in_fp16->y.download()) : arrays.y.download();
+}
+
+Comparison compare_output(const ConvNormStep& step, const std::vector<float>& y,
+                          const ConvNormExpected& expected, const ConvNormShape& shape) {
+  if (expected.y.empty()) return Comparison::none();
+  return compare(y, expected.y,
+                 step.half_storage()        ? fp16_storage_tolerance(expected.tolerance)
+                 : step.precision == "fp32" ? expected.tolerance
+                                            : expected.rounded_products,
+                 {shape.batch, shape.out_channels, shape.out_height(), shape.out_width()});
+}
+
+void upload_convolution(const ConvNormExpected& expected, ConvNormArrays& arrays) {
+  if (!expected.conv.empty())
+    arrays.conv.upload(std::vector<float>(expected.conv.begin(), expected.conv.end()));
+}
+
+std::vector<double> expected_norm(const ConvNormProblem& problem,
+                                  const ConvNormExpected& expected) {
+  const ConvNormShape& shape = problem.shape;
+  std::vector<double> values;  // as instance norm reads them
+  for (const double v : expected.conv) values.push_back(double(float(v)));
+  if (!values.empty())
+    reference::instance_norm(values.data(), problem.gamma.data(), problem.beta.data(), shape.batch,
+                             shape.out_channels, shape.plane(), double(shape.eps), values.data());
+  return values;
+}
+
+Comparison compare_norm(const std::vector<float>& y, const std::vector<double>& normalized,
+                        const Tolerance& tolerance, const NormShape& shape) {
+  if (normalized.empty()) return Comparison::none();
+  return compare(y, normalized, tolerance, {shape.batch, shape.channels, shape.plane});
+}
+
+Cost norm_cost(const ConvNormShape& shape) {
+  return {8.0 * double(shape.y_elements()), 8.0 * double(shape.y_elements())};
+}
+
 }  // namespace lab

@@ -1,5 +1,4 @@
-// Problems of convolution + instance norm + ReLU, and the program around
-// them.
+// Problems of convolution + instance norm + ReLU, what must come out of them, and the steps that solve them.
 #pragma once
 
 #include <optional>
@@ -45,6 +44,7 @@ ConvNormShape preset_conv_norm(const std::string& name);
 struct ConvNormExpected {
   std::vector<double> conv, y;  // [batch, out_channels, out_height, out_width]
   Tolerance tolerance;
+  Tolerance rounded_products = {};  // where that was asked for, rounded_products_tolerance()
 };
 ConvNormExpected expected_conv_norm(const ConvNormProblem& problem);
 // Throws UsageError where the input leads beyond fp32's range: sums of products, distances from the
@@ -111,7 +111,7 @@ struct ConvNormArrays {
 std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies,
                                    const HalfConvNorm& half_step = {});
 
-// ---- Program ------------------------------------------------------------------------------------
+// ---- Steps --------------------------------------------------------------------------------------
 
 struct ConvNormStep {
   std::string name;
@@ -130,15 +130,25 @@ struct ConvNormStep {
   bool variant = false;  // tried and not kept: run only where --step asks for it
 
   bool half_storage() const { return in_fp16.run; }
+  void run(ConvNormArrays& arrays, const ConvNormShape& shape, cudaStream_t stream) const;
+  void fill_result_with_nan(ConvNormArrays& arrays) const;
+  std::vector<float> result(const ConvNormArrays& arrays) const;
 };
 struct NormStep {
   std::string name;
   NormFunction function;
 };
 
-// main() of chapter 8: flags, memory, problem, the steps on it one after the other, then instance
-// norm alone on the convolution's values; errors become one line on stderr and the exit code.
-int conv_norm_main(int argc, char** argv, const char* chapter, const char* about,
-                   const std::vector<ConvNormStep>& steps, const std::vector<NormStep>& norms);
+// The step's y with what is expected; nothing is compared where nothing is expected.
+Comparison compare_output(const ConvNormStep& step, const std::vector<float>& y,
+                          const ConvNormExpected& expected, const ConvNormShape& shape);
+
+// The same for instance norm alone, whose input is the convolution that is expected. Nothing is uploaded,
+// expected or compared where no convolution is.
+void upload_convolution(const ConvNormExpected& expected, ConvNormArrays& arrays);
+std::vector<double> expected_norm(const ConvNormProblem& problem, const ConvNormExpected& expected);
+Comparison compare_norm(const std::vector<float>& y, const std::vector<double>& normalized,
+                        const Tolerance& tolerance, const NormShape& shape);
+Cost norm_cost(const ConvNormShape& shape);
 
 }  // namespace lab
