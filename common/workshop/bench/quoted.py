@@ -12,8 +12,7 @@ a launch it also keeps how busy each pipe is, how many instructions of machine c
 them each pipe takes, and the modelled limits. Where a lesson speaks of source lines, it keeps the share of all
 waiting at each line that has 2% of it or more. Such a line is named by its text without comment: its number
 changes with every comment. Of a network's layers, chapter 20's, it keeps times and how each was computed.
-Lessons' numbers come from this file (stated.py), or tests compare them with it (`*_lesson_test.py`,
-`*_lessons_test.py`).
+Lessons' numbers come from this file (stated.py).
 
 --check compares as gains.py does: 2% in times and bytes, 0.02 in shares, nothing where another ptxas made
 the machine code.
