@@ -13,7 +13,7 @@
 
 namespace vision_transformer {
 
-// The components' types; simple.cuh says what each array is. All arrays are fp16 on the device.
+// The components' types; 1_simple.cuh says what each array is. All arrays are fp16 on the device.
 using EmbedFunction = void (*)(const half* image, const half* weight, const half* bias,
                                const half* class_token, const half* position, half* tokens,
                                const EmbedShape& shape, cudaStream_t stream);
@@ -62,7 +62,7 @@ struct Components {
   Choice<AttentionFunction> attention = attention_choices().back();
 };
 
-// What lies between them has one form each (simple.cuh).
+// What lies between them has one form each (1_simple.cuh).
 void split_heads(const half* qkv, half* q, half* k, half* v, const HeadsShape& shape,
                  cudaStream_t stream);
 void merge_heads(const half* by_heads, half* merged, const HeadsShape& shape, cudaStream_t stream);

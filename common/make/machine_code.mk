@@ -15,7 +15,7 @@ ptx_for = $(patsubst sm_%,compute_%,$(firstword $(foreach s,$(same_ptx),$(if $(f
 .PHONY: same_ptx_holds
 same_ptx_holds:
 	@if grep -nE '__CUDA_ARCH[A-Z_]*__[^0-9]*(8[1-9]|10[1-9]|11[0-9]|12[0-9])[0-9]|cuda_fp[468]\.h' \
-	    chapters/*/*.cu chapters/{*,*/*,*/*/*}/*.cuh common/*.cuh common/*/*.cuh; then \
+	    chapters/*/*.cu chapters/*/kernels/*.cu chapters/{*,*/*,*/*/*}/*.cuh common/*.cuh common/*/*.cuh; then \
 	  echo 'this asks for an architecture that has the PTX of an older one here: take it from same_ptx' \
 	    'in common/make/machine_code.mk ($(same_ptx))' >&2; exit 1; fi
 

@@ -12,7 +12,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/report.h"
 #include "../../../common/lab/tensors.h"
-#include "../fp32_steps.h"
+#include "../kernels/fp32_steps.h"
 #include "run.h"
 
 namespace vision_transformer {

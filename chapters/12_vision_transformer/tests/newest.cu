@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "../../../common/testing/newest.h"
+#include "../2_epilogue.cuh"
 #include "../host/reference.h"
-#include "../parts/qkv_epilogue.cuh"
 
 namespace {
 

@@ -151,7 +151,7 @@ Trial class_tokens_trial() {
           {}};
 }
 
-// What a kernel of projection.cuh gets: x, weight and bias, or q, k and v.
+// What a kernel of 3_inside.cuh gets: x, weight and bias, or q, k and v.
 struct Source {
   const half *first, *second, *third;
 };
@@ -244,7 +244,7 @@ TEST_CASE("bugs of projection: each is caught by what it says" * doctest::test_s
       {"k and v exchanged", "column < 2 * width ? k : v", "column < 2 * width ? v : k", "element"},
       {"by heads, but of the first sequence alone",
        "int64_t(row / shape.tokens * shape.heads + head)", "int64_t(head)", "not finite"}};
-  const Mutants mutants("chapters/12_vision_transformer/projection.cuh",
+  const Mutants mutants("chapters/12_vision_transformer/3_inside.cuh",
                         "vision_transformer::projection", bugs,
                         "template __global__ void head_kernel<half, Projected<half>, 1>("
                         "Projected<half>, half*, HeadsShape, float);\n"
@@ -307,7 +307,7 @@ TEST_CASE("planted bugs: each is caught by what it says" * doctest::test_suite("
       // An error stays in the device: the last one.
       {"product: beyond the last row x is not zero but read", "return row < shape.m ? load_half4(",
        "return row <= shape.m ? load_half4(", "error"}};
-  const Mutants mutants("chapters/12_vision_transformer/simple.cuh", "vision_transformer::simple",
+  const Mutants mutants("chapters/12_vision_transformer/1_simple.cuh", "vision_transformer::simple",
                         bugs);
   const std::vector<Trial> trials = {product_trial(), embed_trial(), norm_trial(),
                                      merge_trial(),   split_trial(), class_tokens_trial()};

@@ -12,7 +12,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/testing.h"
-#include "../fp32_steps.h"
+#include "../kernels/fp32_steps.h"
 #include "test_support.h"
 
 using namespace vision_transformer;

@@ -15,7 +15,7 @@
 #pragma once
 
 // (With its folder, so that bugs planted here leave it alone.)
-#include "../12_vision_transformer/simple.cuh"
+#include "1_simple.cuh"
 
 namespace vision_transformer::projection {
 
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// y = x weightᵀ + bias: the output projection. simple.cuh's product is of fp16 alone.
+// y = x weightᵀ + bias: the output projection. 1_simple.cuh's product is of fp16 alone.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) output_kernel(const Element* x,       // [rows, width]
                                                           const Element* weight,  // [width, width]

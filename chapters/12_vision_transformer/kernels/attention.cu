@@ -1,12 +1,12 @@
 // The steps of chapters 1 to 6 as choices of --attention (components.h).
-#include "../01_naive_attention/kernel.cuh"
-#include "../02_tiling/kernel.cuh"
-#include "../03_coalescing/1_coalesced_loads.cuh"
-#include "../03_coalescing/2_coalescing.cuh"
-#include "../04_wmma/kernel.cuh"
-#include "../05_multi_warp/kernel.cuh"
-#include "../06_coalesced_k/kernel.cuh"
-#include "components.h"
+#include "../../01_naive_attention/kernel.cuh"
+#include "../../02_tiling/kernel.cuh"
+#include "../../03_coalescing/1_coalesced_loads.cuh"
+#include "../../03_coalescing/2_coalescing.cuh"
+#include "../../04_wmma/kernel.cuh"
+#include "../../05_multi_warp/kernel.cuh"
+#include "../../06_coalesced_k/kernel.cuh"
+#include "../components.h"
 
 namespace vision_transformer {
 

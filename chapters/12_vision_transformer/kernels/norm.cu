@@ -1,10 +1,10 @@
 // The steps of chapter 10 as choices of --norm (components.h).
-#include "../10_layer_norm/1_base.cuh"
-#include "../10_layer_norm/2_cub.cuh"
-#include "../10_layer_norm/3_warp.cuh"
-#include "../10_layer_norm/4_vector.cuh"
-#include "../10_layer_norm/5_rows.cuh"
-#include "components.h"
+#include "../../10_layer_norm/1_base.cuh"
+#include "../../10_layer_norm/2_cub.cuh"
+#include "../../10_layer_norm/3_warp.cuh"
+#include "../../10_layer_norm/4_vector.cuh"
+#include "../../10_layer_norm/5_rows.cuh"
+#include "../components.h"
 
 namespace vision_transformer {
 namespace {

@@ -1,14 +1,14 @@
 // The steps of chapter 11 as choices of --mlp (components.h).
 #include <cstring>
 
-#include "../11_mlp/1_wmma.cuh"
-#include "../11_mlp/2_registers.cuh"
-#include "../11_mlp/3_pipeline.cuh"
-#include "../11_mlp/4_swizzle.cuh"
-#include "../11_mlp/5_epilogue.cuh"
-#include "../11_mlp/parts/finish.cuh"
-#include "components.h"
-#include "parts/qkv_epilogue.cuh"
+#include "../../11_mlp/1_wmma.cuh"
+#include "../../11_mlp/2_registers.cuh"
+#include "../../11_mlp/3_pipeline.cuh"
+#include "../../11_mlp/4_swizzle.cuh"
+#include "../../11_mlp/5_epilogue.cuh"
+#include "../../11_mlp/parts/finish.cuh"
+#include "../2_epilogue.cuh"
+#include "../components.h"
 
 namespace vision_transformer {
 namespace {

@@ -1,10 +1,10 @@
 // The simple components (components.h), and where q, k and v come from.
 #include <cmath>
 
-#include "components.h"
+#include "../1_simple.cuh"
+#include "../3_inside.cuh"
+#include "../components.h"
 #include "fp32_steps.h"
-#include "projection.cuh"
-#include "simple.cuh"
 
 namespace vision_transformer {
 

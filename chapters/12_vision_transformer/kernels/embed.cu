@@ -1,6 +1,6 @@
 // The steps of chapter 9 as choices of --embed (components.h).
-#include "../09_patch_embedding/6_one_product.cuh"
-#include "components.h"
+#include "../../09_patch_embedding/6_one_product.cuh"
+#include "../components.h"
 
 namespace vision_transformer {
 namespace {

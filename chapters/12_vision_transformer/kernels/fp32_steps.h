@@ -1,10 +1,10 @@
-// The kernels of projection.cuh in fp32, as ./run --projection compares them: a layer of attention on
+// The kernels of 3_inside.cuh in fp32, as ./run --projection compares them: a layer of attention on
 // its own, from x to what the output projection makes of it.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "shape.h"
+#include "../shape.h"
 
 namespace vision_transformer::fp32 {
 

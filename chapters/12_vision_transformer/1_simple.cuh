@@ -1,5 +1,5 @@
 // The net's components in their simplest form, one kernel each: numbers in fp16, sums in fp32. A
-// chapter's step takes the place of each (components.cuh).
+// chapter's step takes the place of each (components.h).
 #pragma once
 
 #include <cuda_fp16.h>

@@ -3,8 +3,8 @@
 // head, since head_dim is a multiple of 8. So a store needs another address and nothing else.
 #pragma once
 
-#include "../../11_mlp/5_epilogue.cuh"
-#include "../shape.h"
+#include "../11_mlp/5_epilogue.cuh"
+#include "shape.h"
 
 namespace vision_transformer::qkv_epilogue {
 
