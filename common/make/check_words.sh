@@ -99,7 +99,7 @@ compiles 'chapters/13_flash_attention/tests/newest.cu chapters/13_flash_attentio
 chooses 'test_chapter2 lab_tests lab_tile' test 'ONLY=chapter2 lab'
 chooses 'check.sh' test ONLY=data/check.sh
 chooses 'bad_input_tests test_chapter7_launches test_chapter7' test 'ONLY=bad test_chapter7'
-chooses 'all.py' test ONLY=common/workshop/bench
+chooses 'all.py' test ONLY=common/workshop/tests
 if make -n test ALL=1 2>/dev/null | grep -q 'run_tests.sh.*/vgpu_tests '; then  # no zstd, no virtual GPU
   chooses 'vgpu_tests test_chapter3' test 'ONLY=chapter3 vgpu'
   chooses 'runtime_device' test ONLY=runtime_dev
