@@ -172,19 +172,9 @@ TEST_CASE("network: planted bugs in the way from pixels to planes and back are c
   const int height = 12, width = 25, pixels = height * width;
   std::vector<unsigned char> rgb(pixels * 3);
   for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = level_at(i);
-  const std::vector<lab::testing::Mutant> bugs = {
-      {"colours in the wrong order", "rgb[int64_t(pixel) * 3 + c] / 255",
-       "rgb[int64_t(pixel) * 3 + 2 - c] / 255", "element"},
-      {"the last pixel is left out", "if (pixel >= pixels) return;",
-       "if (pixel >= pixels - 1) return;", "element"},
-      {"cut off below instead of above", "const int row = plane_height - height + pixel / width",
-       "const int row = pixel / width", "element"},
-      {"not rounded", "static_cast<unsigned char>(level + 0.5f)",
-       "static_cast<unsigned char>(level)", "element"},
-      {"another scale", "tanhf(x) * 150.0f", "tanhf(x) * 127.5f", "element"},
-      {"not clamped above", "level < 255.0f ?", "level < 1000.0f ?", "element"},
-      // The last one: after a memory error the device does nothing any more.
-      {"a pixel too many", "if (pixel >= pixels) return;", "if (pixel > pixels) return;", "error"}};
+  // The last one is a memory error: after it the device does nothing any more.
+  const std::vector<lab::testing::Mutant> bugs =
+      lab::testing::planted_bugs("20_style_network", "pixels");
   const lab::testing::Mutants mutants("chapters/20_style_network/kernel.cuh", "style_network",
                                       bugs);
   const auto run = [&](size_t number) -> lab::testing::Verdict {
