@@ -8,6 +8,7 @@
 #include "../../../common/testing/checks.h"
 #include "../../../common/testing/preload.h"
 #include "../kernels/kernels.cuh"
+#include "fewer_blocks.h"
 #include "test_support.h"
 
 namespace steps = fused_conv_norm;
@@ -65,29 +66,11 @@ TEST_CASE("plan: all steps are right again after the device has been reset") {
   }
 }
 
-namespace {
-
-// Cooperative launches as a device answers them that holds fewer blocks than it said.
-const char kFewerBlocks[] = R"(
-#include <dlfcn.h>
-
-struct Size { unsigned x, y, z; };
-extern "C" int cudaLaunchCooperativeKernel(const void* kernel, Size grid, Size block, void** args,
-                                           unsigned long bytes, void* stream) {
-  static const auto next = reinterpret_cast<decltype(&cudaLaunchCooperativeKernel)>(
-      dlsym(RTLD_NEXT, "cudaLaunchCooperativeKernel"));
-  grid.x *= 1000;
-  return next(kernel, grid, block, args, bytes, stream);
-}
-)";
-
-}  // namespace
-
 TEST_CASE(
     "plan: a launch that is refused though it should fit becomes two passes, and that is said") {
   if (skipped_without_counters("plan: refused launches")) return;
   const TemporaryFolder folder;
-  const Preloaded fewer_blocks(kFewerBlocks);
+  const Preloaded fewer_blocks(fused_conv_norm::kFewerBlocks);
   const std::vector<std::string> arguments = {"--preset",  "small", "--precision", "tf32,fp16",
                                               "--storage", "fp16",  "--json",      "a.json"};
   const ProgramResult result = run_program("chapter8", arguments, folder.folder());
@@ -104,14 +87,4 @@ TEST_CASE(
                            "\n  first pass ", "\n  second pass ", "fused: 2 launches"})
     CHECK(result.output.find(part) != std::string::npos);
   CHECK(result.output.find("one launch: ") == std::string::npos);
-
-  // In a network too.
-  const ProgramResult style = run_program(
-      "chapter8",
-      {"--style", lab::repository_path("data/golden/style_narrow.safetensors"), "--size", "24"},
-      folder.folder());
-  CAPTURE(style.output);
-  CHECK(style.exit_code == 0);
-  CHECK(style.output.find(" two passes ") != std::string::npos);
-  CHECK(style.output.find(" fused ") == std::string::npos);
 }

@@ -357,9 +357,6 @@ TEST_CASE("tensor: program") {
   const ProgramResult wrong = run({"--precision", "bf16"});
   CHECK(wrong.exit_code == 2);
   CHECK(wrong.errors.find("'bf16': must be fp32, tf32, fp16 or tf32,fp16") != std::string::npos);
-  const ProgramResult style = run({"--style", "none", "--precision", "tf32"});
-  CHECK(style.exit_code == 2);
-  CHECK(style.errors.find("does not go with --style") != std::string::npos);
   lab::write_safetensors(folder.path("in"), {{"x", {{1, 1, 1, 2}, {1, 65505}, "F32"}},
                                              {"weight", {{1, 1, 1, 1}, {1}, "F32"}},
                                              {"gamma", {{1}, {1}, "F32"}},

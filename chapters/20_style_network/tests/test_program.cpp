@@ -11,8 +11,10 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/table.h"
 #include "../../../common/lab/tensors.h"
+#include "../../../common/testing/preload.h"
 #include "../../../common/testing/testing.h"
 #include "../../../common/testing/text.h"
+#include "../../08_fused_conv_norm/tests/fewer_blocks.h"
 #include "../host/network.h"
 
 using lab::testing::contains;
@@ -130,6 +132,24 @@ TEST_CASE("style: --step computes the layers by another step of chapter 8, to th
     for (size_t i = 0; i < fused.size(); ++i) off += std::abs(int(fused[i]) - int(other[i])) > 1;
     CHECK(off == 0);
   }
+}
+
+TEST_CASE("style: layers whose one launch is refused take two passes, and that is said") {
+  if (skipped("style: refused launches")) return;
+  if (!lab::vgpu::present()) {
+    MESSAGE("skipped: style: refused launches: only the virtual GPU's functions can be replaced");
+    return;
+  }
+  const TemporaryFolder folder;
+  const lab::testing::Preloaded fewer_blocks(fused_conv_norm::kFewerBlocks);
+  const ProgramResult result = lab::testing::run_program(
+      "chapter20", {"--style", golden_file("style_narrow.safetensors"), "--size", "24"},
+      folder.folder());
+  CAPTURE(result.output);
+  CAPTURE(result.errors);
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.output, " two passes "));
+  CHECK_FALSE(contains(result.output, " fused "));
 }
 
 TEST_CASE("style: what the program says, writes and refuses") {
