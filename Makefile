@@ -129,7 +129,7 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 
 # Flags of nvcc. -O is for the host's half of a .cu; kernels are always fully optimized.
 nvcc_flags = -std=c++20 $(patsubst -Og,-Xcompiler -Og,$(optimize)) -lineinfo \
-  $(if $(filter-out g++,$(CXX)),-ccbin $(CXX)) $(includes)
+  $(if $(filter-out g++,$(CXX)),-ccbin $(CXX)) $(includes) -I$(variants_made)
 nvcc_host := $(patsubst %,-Xcompiler %,-fopenmp $(warnings) $(filter -f%,$(sanitize))) -MMD -MP
 # Where the system's g++ is too new for nvcc, everything that calls nvcc takes the older one.
 ifneq ($(filter-out g++,$(CXX)),)
@@ -147,6 +147,8 @@ libs_cuda := -L'$(CUDA_LIB)' -lcudart_static
 libs_vgpu := -L$V -lvgpu -Wl,-rpath,'$$ORIGIN/../vgpu'
 # Needed before a program runs on DEVICE.
 device_library := $(if $(filter vgpu,$(DEVICE)),$V/libvgpu.so)
+
+include common/make/variants.mk  # steps with a few lines changed: what was tried and not kept
 
 # ---- compiling and linking -----------------------------------------------------------------------
 # In a rule $@ is the file to make, $(@D) its folder, $< the first file it is made from, $^ all of them.
@@ -174,7 +176,7 @@ $(if $(host_only),$(call run,g++,$<,$(CXX) -x c++ $(host_flags) -c $< -o $@),$(c
   run,nvcc,$<,{ '$(NVCC)' $(nvcc_flags) $(nvcc_host) $1 -Xptxas -v -c $< -o $@ -MF $(@:.o=.d) 2>$(@:.o=.ptxas) \
     || bad=1; sed -E -f common/make/ptxas_report.sed $(@:.o=.ptxas) >&2; test -z "$${bad-}"; }))
 endef
-$D/%.o: %.cu Makefile
+$D/%.o: %.cu Makefile | $(variants)
 	$(call compile_cu,$(call gencode,$(nvcc_arch)) $(nvcc_also))
 
 # $(call link,libraries): links the objects and archives among the prerequisites. A chapter's archive stands

@@ -27,11 +27,11 @@ constexpr int kPad = 8;         // halves: 8 rows, 16 bytes of each, are in 32 d
 constexpr int kScorePad = 8;    // floats: 4 rows, read by 8 lanes each, are in 32 different banks
 
 // What a block keeps in shared memory.
-template <int kHeadDim, int kRowPad>
+template <int kHeadDim>
 struct Tiles {
-  half q[kQueryRows][kHeadDim + kRowPad];
-  half k[kKeyTile][kHeadDim + kRowPad];
-  half v[kKeyTile][kHeadDim + kRowPad];
+  half q[kQueryRows][kHeadDim + kPad];
+  half k[kKeyTile][kHeadDim + kPad];
+  half v[kKeyTile][kHeadDim + kPad];
   float s[kQueryRows][kKeyTile + kScorePad];  // scores, then weights
   float factor[kQueryRows];                   // what the rows of O must be multiplied with
 };
@@ -102,12 +102,12 @@ __device__ inline Float8 load8(const half* tile) {
   return result;
 }
 
-template <int kHeadDim, int kRowPad = kPad>
+template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 of its query rows.
-  __shared__ Tiles<kHeadDim, kRowPad> tiles;
+  __shared__ Tiles<kHeadDim> tiles;
   const int thread = threadIdx.x;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int first_row = blockIdx.x % row_blocks * kQueryRows;
@@ -182,22 +182,15 @@ __global__ void __launch_bounds__(kThreads)
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. Q, K and V start at a multiple of 16 bytes. Throws std::invalid_argument
 // naming what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
-// attention_of<0>: tiles without padding, tried and not kept.
-template <int kRowPad>
-void attention_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-                  cudaStream_t stream) {
+inline void attention(const half* Q, const half* K, const half* V, half* O,
+                      const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
   require_alignment({Q, K, V}, "Q, K and V");
   const AttentionKernel kernel =
-      kernel_for(shape.head_dim, attention_kernel<32, kRowPad>, attention_kernel<64, kRowPad>,
-                 attention_kernel<128, kRowPad>);
+      kernel_for(shape.head_dim, attention_kernel<32>, attention_kernel<64>, attention_kernel<128>);
   kernel<<<blocks_for(shape, kQueryRows), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens,
                                                                  log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
-}
-inline void attention(const half* Q, const half* K, const half* V, half* O,
-                      const AttentionShape& shape, cudaStream_t stream) {
-  attention_of<kPad>(Q, K, V, O, shape, stream);
 }
 
 }  // namespace coalesced_loads

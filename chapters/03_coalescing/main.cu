@@ -4,6 +4,7 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "../02_tiling/kernel.cuh"
+#include "03_coalescing/no_padding.cuh"  // variants/no_padding.diff
 #include "1_coalesced_loads.cuh"
 #include "2_coalescing.cuh"
 
@@ -14,7 +15,7 @@ const std::vector<lab::AttentionStep> kSteps = {
     {.name = "tiling", .attention = tiling::attention},
     {.name = "coalesced loads", .attention = coalesced_loads::attention},
     {.name = "4 rows a warp", .attention = coalescing::attention},
-    {.name = "no padding", .attention = coalesced_loads::attention_of<0>, .variant = true}};
+    {.name = "no padding", .attention = no_padding::attention, .variant = true}};
 
 }  // namespace
 

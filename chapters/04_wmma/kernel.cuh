@@ -87,15 +87,15 @@ struct OnlineSoftmax {
 
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
 // neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
-// pieces, up to kMost, before it stores the first: it waits for memory once, not once a piece.
-template <int kRows, int kHeadDim, int kThreads, int kMost = kMostLoads>
+// pieces, up to kMostLoads, before it stores the first: it waits for memory once, not once a piece.
+template <int kRows, int kHeadDim, int kThreads>
 __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
                           half (*tile)[kHeadDim + kPad]) {
   constexpr int kPieces = kHeadDim / 8;            // pieces of 16 bytes per row
   constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
   constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
   static_assert(kCount * kRowsAtOnce == kRows);
-  constexpr int kAtOnce = kCount < kMost ? kCount : kMost;
+  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
   // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at
   // head_dim 32 two rows. These two are taken four rows apart, where they lie in different banks.
   int first = thread / kPieces;
@@ -118,12 +118,12 @@ __device__ void load_rows(const half* rows_global, int valid, unsigned thread,
 
 // K likewise, but transposed: neighbouring threads along the keys. A thread loads 16 bytes of its
 // key's row, far from its neighbours', and stores the 8 elements into 8 rows of the tile.
-template <int kHeadDim, int kKeyTile, int kThreads, int kMost = kMostLoads>
+template <int kHeadDim, int kKeyTile, int kThreads>
 __device__ void load_transposed(const half* rows_global, int valid, unsigned thread,
                                 half (*tile)[kKeyTile + kPad]) {
   constexpr int kCount = kKeyTile * kHeadDim / 8 / kThreads;  // pieces of a thread
   static_assert(kKeyTile % kThreads == 0);
-  constexpr int kAtOnce = kCount < kMost ? kCount : kMost;
+  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
 #pragma unroll 1
   for (int part = 0; part < kHeadDim; part += kHeadDim * kAtOnce / kCount) {
     uint4 piece[kAtOnce];
@@ -169,7 +169,7 @@ __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, floa
     for (int i = 0; i < o.num_elements; ++i) o.x[i] *= factor_frag.x[i];
 }
 
-template <int kHeadDim, int kMost = kMostLoads>
+template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
@@ -200,10 +200,9 @@ __global__ void __launch_bounds__(kThreads)
     // Load K, then V, the whole block. Keys past the last token are zero, since a weight of 0
     // does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_transposed<kHeadDim, kKeyTile, kThreads, kMost>(K + first_element, tokens - first_key,
-                                                         thread, tiles.k);
-    load_rows<kKeyTile, kHeadDim, kThreads, kMost>(V + first_element, tokens - first_key, thread,
-                                                   tiles.v);
+    load_transposed<kHeadDim, kKeyTile, kThreads>(K + first_element, tokens - first_key, thread,
+                                                  tiles.k);
+    load_rows<kKeyTile, kHeadDim, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);
     __syncwarp();
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.
@@ -266,22 +265,15 @@ __global__ void __launch_bounds__(kThreads)
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument
 // naming what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
-// attention_of<4>: at most four loads in flight, tried and not kept.
-template <int kMost>
-void attention_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-                  cudaStream_t stream) {
+inline void attention(const half* Q, const half* K, const half* V, half* O,
+                      const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
   require_alignment({Q, K, V, O}, "Q, K, V and O");
   const AttentionKernel kernel =
-      kernel_for(shape.head_dim, attention_kernel<32, kMost>, attention_kernel<64, kMost>,
-                 attention_kernel<128, kMost>);
+      kernel_for(shape.head_dim, attention_kernel<32>, attention_kernel<64>, attention_kernel<128>);
   kernel<<<blocks_for(shape, kQueryRows), kThreads, 0, stream>>>(Q, K, V, O, shape.tokens,
                                                                  log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
-}
-inline void attention(const half* Q, const half* K, const half* V, half* O,
-                      const AttentionShape& shape, cudaStream_t stream) {
-  attention_of<kMostLoads>(Q, K, V, O, shape, stream);
 }
 
 }  // namespace wmma_attention

@@ -3,6 +3,7 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "../03_coalescing/2_coalescing.cuh"
+#include "04_wmma/four_loads.cuh"  // variants/four_loads.diff
 #include "kernel.cuh"
 
 namespace {
@@ -12,7 +13,7 @@ const std::vector<lab::AttentionStep> kSteps = {
     {.name = "coalescing", .attention = coalescing::attention},
     {.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
     {.name = "4 loads at a time",
-     .attention = wmma_attention::attention_of<4>,
+     .attention = four_loads::attention,
      .tensor_cores = true,
      .variant = true}};
 

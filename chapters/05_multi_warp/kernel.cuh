@@ -178,8 +178,8 @@ __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, floa
 // 128 takes the latter, since its fragments of Q and O alone need 128.
 constexpr int resident_warps(int head_dim) { return head_dim < 128 ? 16 : 8; }
 
-template <int kHeadDim, int kKeyTile, int kWarps, int kResident = resident_warps(kHeadDim)>
-__global__ void __launch_bounds__(32 * kWarps, kResident / kWarps)
+template <int kHeadDim, int kKeyTile, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.

@@ -6,8 +6,9 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "../04_wmma/kernel.cuh"
+#include "05_multi_warp/more_resident.cuh"  // variants/more_resident.diff
 #include "kernel.cuh"
-#include "variants/more_warps.cuh"
+#include "variants/sixteen_warps.cuh"
 
 namespace {
 
@@ -17,11 +18,11 @@ const std::vector<lab::AttentionStep> kSteps = {
     {.name = "4 warps", .attention = multi_warp::attention_of<4>, .tensor_cores = true},
     {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true},
     {.name = "16 warps",
-     .attention = multi_warp::attention_of_more<16, 16>,
+     .attention = multi_warp::attention_of_16_warps,
      .tensor_cores = true,
      .variant = true},
     {.name = "24 resident",
-     .attention = multi_warp::attention_of_more<8, 24>,
+     .attention = more_resident::attention,
      .tensor_cores = true,
      .variant = true}};
 

@@ -46,9 +46,9 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-template <int kHeadDim, int kKeyTile, int kWarps, int kKeyPad = kPad>
+template <int kHeadDim, int kKeyTile, int kWarps>
 struct alignas(32) Tiles {  // aligned as WMMA requires
-  half k[kKeyTile][kHeadDim + kKeyPad];
+  half k[kKeyTile][kHeadDim + kPad];
   half v[kKeyTile][kHeadDim + kPad];
   WarpTiles<kHeadDim, kKeyTile> warps[kWarps];
 };
@@ -158,14 +158,14 @@ __device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, floa
 // 128 takes the latter, since its fragments of Q and O alone need 128.
 constexpr int resident_warps(int head_dim) { return head_dim < 128 ? 16 : 8; }
 
-template <int kHeadDim, int kKeyTile, int kWarps, int kKeyPad = kPad>
+template <int kHeadDim, int kKeyTile, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
   constexpr int kThreads = 32 * kWarps, kQueryRows = kTile * kWarps;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  auto& tiles = *reinterpret_cast<Tiles<kHeadDim, kKeyTile, kWarps, kKeyPad>*>(shared_memory);
+  auto& tiles = *reinterpret_cast<Tiles<kHeadDim, kKeyTile, kWarps>*>(shared_memory);
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   auto& own = tiles.warps[warp];
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(32 * kWarps, resident_warps(kHeadDim) / kWarps
         wmma::fill_fragment(s_frag, 0.0f);
         for (int d = 0; d < kHeadDim; d += kTile) {
           KeyFragment k_frag;
-          wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kKeyPad);
+          wmma::load_matrix_sync(k_frag, &tiles.k[j][d], kHeadDim + kPad);
           wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
         }
         wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);

@@ -3,8 +3,8 @@
 #include "../../common/lab.cuh"
 #include "../../common/lab/program.h"
 #include "../05_multi_warp/kernel.cuh"
+#include "06_coalesced_k/no_padding.cuh"  // variants/no_padding.diff
 #include "kernel.cuh"
-#include "variants/no_padding.cuh"
 
 namespace {
 
@@ -13,7 +13,7 @@ const std::vector<lab::AttentionStep> kSteps = {
     {.name = "multi-warp", .attention = multi_warp::attention, .tensor_cores = true},
     {.name = "coalesced K", .attention = coalesced_k::attention, .tensor_cores = true},
     {.name = "no padding",
-     .attention = coalesced_k::attention_without_padding,
+     .attention = no_padding::attention,
      .tensor_cores = true,
      .variant = true}};
 

@@ -113,8 +113,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
 #endif
 }
 
-// kAlone: with so much shared memory that an SM holds one block.
-template <int kHeadDim, bool kAlone>
+template <int kHeadDim>
 void launch_wgmma(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
                   cudaStream_t stream) {
   using Tiles = WgmmaTiles<kHeadDim>;
@@ -122,25 +121,20 @@ void launch_wgmma(const half* Q, const half* K, const half* V, half* O, const At
   const TensorMaps maps = maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
   // More shared memory than 48 KiB is only given on request.
   const auto kernel = wgmma_kernel<kHeadDim>;
-  const int bytes = kAlone ? shared_limit() : int(sizeof(Tiles));
+  const int bytes = sizeof(Tiles);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   kernel<<<blocks, Tiles::kThreads, bytes, stream>>>(maps, O, shape.tokens, log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
 }
 
-// As tensor_maps(). A block that is alone takes longer: nothing hides its begin and its end.
-template <bool kAlone>
-void wgmma_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-              cudaStream_t stream) {
-  require_arguments(Q, K, V, O, shape, "wgmma");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_wgmma<32, kAlone>
-                           : shape.head_dim == 64 ? launch_wgmma<64, kAlone>
-                                                  : launch_wgmma<128, kAlone>;
-  of_head_dim(Q, K, V, O, shape, stream);
-}
+// As tensor_maps().
 inline void wgmma(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
                   cudaStream_t stream) {
-  wgmma_of<false>(Q, K, V, O, shape, stream);
+  require_arguments(Q, K, V, O, shape, "wgmma");
+  const auto of_head_dim = shape.head_dim == 32   ? launch_wgmma<32>
+                           : shape.head_dim == 64 ? launch_wgmma<64>
+                                                  : launch_wgmma<128>;
+  of_head_dim(Q, K, V, O, shape, stream);
 }
 
 }  // namespace hopper

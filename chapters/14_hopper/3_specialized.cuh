@@ -29,8 +29,7 @@ struct SpecializedTiles {
   tile::Barrier q_full, full[kStages], empty[kStages];
 };
 
-// kTurns: 1, or 0: a warpgroup asks for products as soon as it can.
-template <int kHeadDim, int kTurns>
+template <int kHeadDim>
 __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
                                   SpecializedTiles<kHeadDim>::kBlocks)
     specialized_kernel(const __grid_constant__ TensorMaps maps,
@@ -68,7 +67,7 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
   const int group_row = group * kGroupRows;
   const int warp_row = group_row + warp % 4 * 16, first_row = block_row + warp_row;
   if (block_row + group_row >= tokens) return;
-  const bool takes_turns = kTurns && block_row + kGroupRows < tokens;
+  const bool takes_turns = block_row + kGroupRows < tokens;
   const int own_turn = 3 + group, others_turn = 3 + (group ^ 1);  // barriers
   if (takes_turns && group == 1) tile::arrive_at<2 * kGroupThreads>(others_turn);
   tiles.q_full.wait(0);
@@ -140,33 +139,28 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
 #endif
 }
 
-template <int kHeadDim, int kTurns>
+template <int kHeadDim>
 void launch_specialized(const half* Q, const half* K, const half* V, half* O,
                         const AttentionShape& shape, cudaStream_t stream) {
   using Tiles = SpecializedTiles<kHeadDim>;
   const unsigned blocks = blocks_for(shape, Tiles::kQueryRows);
   const TensorMaps maps = maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
   // More shared memory than 48 KiB is only given on request.
-  const auto kernel = specialized_kernel<kHeadDim, kTurns>;
+  const auto kernel = specialized_kernel<kHeadDim>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
   kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens,
                                                              log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
 }
 
-// As tensor_maps(). kTurns: 1 or 0, as the kernel's.
-template <int kTurns>
-void specialized_of(const half* Q, const half* K, const half* V, half* O,
-                    const AttentionShape& shape, cudaStream_t stream) {
-  require_arguments(Q, K, V, O, shape, "specialized");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_specialized<32, kTurns>
-                           : shape.head_dim == 64 ? launch_specialized<64, kTurns>
-                                                  : launch_specialized<128, kTurns>;
-  of_head_dim(Q, K, V, O, shape, stream);
-}
+// As tensor_maps().
 inline void specialized(const half* Q, const half* K, const half* V, half* O,
                         const AttentionShape& shape, cudaStream_t stream) {
-  specialized_of<1>(Q, K, V, O, shape, stream);
+  require_arguments(Q, K, V, O, shape, "specialized");
+  const auto of_head_dim = shape.head_dim == 32   ? launch_specialized<32>
+                           : shape.head_dim == 64 ? launch_specialized<64>
+                                                  : launch_specialized<128>;
+  of_head_dim(Q, K, V, O, shape, stream);
 }
 
 }  // namespace hopper

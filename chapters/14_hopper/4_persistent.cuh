@@ -8,8 +8,7 @@
 //              makes the barriers, and asks for the first tiles before anybody waits
 //   rescaling  a row's sums keep their scale until its maximum has grown by more than a factor of 2^8
 //
-// The rest is step 2's. Variants compute a quarter of the exponentials as polynomials, rescale at every
-// larger maximum, or deal the items head by head.
+// The rest is step 2's.
 #pragma once
 
 #include <algorithm>
@@ -33,26 +32,10 @@ struct PersistentTiles {
   tile::Barrier q_full[2], q_empty[2], full[kStages], empty[kStages];
 };
 
-// 2^x for x up to 127 without the unit for special functions. The relative error is at most 8e-5, a sixth
-// of what fp16 rounds a weight by; for x below -126 the result is at most 2^-126. The fraction, between
-// -1/2 and 1/2, goes through a polynomial of least relative error; the whole number is added to the
-// exponent.
-__device__ inline float polynomial_of_2(float x) {
-  constexpr float kWhole =
-      3 << 22;  // added to it, x is rounded to a whole number: that in the lowest bits
-  x = fmaxf(x, -126.0f);
-  const float rounded = x + kWhole, f = x - (rounded - kWhole);
-  const float power = fmaf(fmaf(fmaf(0.05517167f, f, 0.24261113f), f, 0.69326099f), f, 0.99992807f);
-  return __int_as_float(__float_as_int(power) + (__float_as_int(rounded) << 23));
-}
-
 // A softmax whose weights are 2^((score - row_max) scale) for a row_max that is the largest score so far
 // or less: they are at most 2^kMostGrowth. All sums of a row have one scale, which the division at the
 // end takes out again. fp16 rounds weights up to 2^15 with the same relative error, so results are as
 // exact as before.
-// kPolynomials: of each four weights so many are polynomials. kEveryMaximum: not lazy, sums get a new scale
-// with every larger maximum.
-template <int kPolynomials, int kEveryMaximum = 0>
 struct LazySoftmax : flash::RowSoftmax {
   static constexpr float kMostGrowth = 8;  // by which a row's maximum may grow, in units of log2
 
@@ -71,7 +54,7 @@ struct LazySoftmax : flash::RowSoftmax {
       new_max[r] = fmaxf(new_max[r], __shfl_xor_sync(0xffffffffu, new_max[r], 2));
     }
     const float growth = fmaxf(new_max[0] - row_max[0], new_max[1] - row_max[1]);
-    if (__any_sync(0xffffffffu, growth * scale > (kEveryMaximum ? 0 : kMostGrowth))) {
+    if (__any_sync(0xffffffffu, growth * scale > kMostGrowth)) {
       float factor[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -89,8 +72,7 @@ struct LazySoftmax : flash::RowSoftmax {
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; ++i) {
           float& value = s_frag[j].value[i];
-          const float x = fmaf(value, scale, -scaled_max);
-          value = j % 2 * 2 + i % 2 < kPolynomials ? polynomial_of_2(x) : flash::power_of_2(x);
+          value = flash::power_of_2(fmaf(value, scale, -scaled_max));
           row_sum[r] += value;
         }
     }
@@ -118,22 +100,9 @@ struct Items {
   }
 };
 
-// The same for a variant: all items of a head before those of the next one. Each head begins with another row
-// block, so that no block gets only last ones.
-struct ItemsByHead {
-  int tokens, row_blocks, heads, together;  // (`together` is not used)
-  int number = blockIdx.x;
-
-  __device__ bool left() const { return number < heads * row_blocks; }
-  __device__ int matrix() const { return number / row_blocks; }
-  __device__ int row(int rows) const { return (number + matrix()) % row_blocks * rows; }
-  __device__ void next() { number += gridDim.x; }
-  __device__ void find() {}
-};
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // As produce() in maps.cuh, item after item, with one ring for all of them.
-template <class Tiles, class Items>
+template <class Tiles>
 __device__ void produce_items(Tiles& tiles, const TensorMaps& maps, Items item) {
   Ring<2> q_ring;
   Ring<Tiles::kStages> ring;
@@ -155,7 +124,7 @@ __device__ void produce_items(Tiles& tiles, const TensorMaps& maps, Items item) 
 }
 #endif
 
-template <int kHeadDim, int kPolynomials, int kEveryMaximum, int kHeadByHead>
+template <int kHeadDim>
 __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
                                   PersistentTiles<kHeadDim>::kBlocks)
     persistent_kernel(const __grid_constant__ TensorMaps maps,
@@ -168,7 +137,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
   auto& tiles = *reinterpret_cast<Tiles*>(shared_memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
 
-  std::conditional_t<kHeadByHead, ItemsByHead, Items> item{tokens, row_blocks, heads, together};
+  Items item{tokens, row_blocks, heads, together};
   item.find();
   constexpr int kReady = 3;  // a barrier of the block: the mbarriers are there
   if (group == kGroups) {
@@ -202,7 +171,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
     auto& q = tiles.q[q_ring.stage];
     tiles.q_full[q_ring.stage].wait(q_ring.parity);
     sign_queries(q, group_row, scale_log2, 1 + group);
-    LazySoftmax<kPolynomials, kEveryMaximum> softmax;
+    LazySoftmax softmax;
     tile::Sums o_frag[kHeadDim / 8];
     // The first kKeys keys of the ring's stage, of which `keys` are there.
     const auto update = [&](auto key_count, int keys) {
@@ -269,7 +238,7 @@ inline int heads_together(const AttentionShape& shape) {
   return int(std::clamp<int64_t>(bytes / 2 / of_head, 1, shape.matrices()));
 }
 
-template <int kHeadDim, int kPolynomials, int kEveryMaximum, int kHeadByHead>
+template <int kHeadDim>
 void launch_persistent(const half* Q, const half* K, const half* V, half* O,
                        const AttentionShape& shape, cudaStream_t stream) {
   using Tiles = PersistentTiles<kHeadDim>;
@@ -278,7 +247,7 @@ void launch_persistent(const half* Q, const half* K, const half* V, half* O,
   const int blocks = persistent_blocks(items, Tiles::kBlocks);
   const TensorMaps maps = maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
   // More shared memory than 48 KiB is only given on request.
-  const auto kernel = persistent_kernel<kHeadDim, kPolynomials, kEveryMaximum, kHeadByHead>;
+  const auto kernel = persistent_kernel<kHeadDim>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
   kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(
       maps, O, shape.tokens, row_blocks, int(shape.matrices()), heads_together(shape),
@@ -286,20 +255,14 @@ void launch_persistent(const half* Q, const half* K, const half* V, half* O,
   require_launched(cudaGetLastError(), shape);
 }
 
-// As tensor_maps(). kPolynomials, kEveryMaximum: see LazySoftmax. kHeadByHead: see ItemsByHead.
-template <int kPolynomials, int kEveryMaximum = 0, int kHeadByHead = 0>
-void persistent_of(const half* Q, const half* K, const half* V, half* O,
-                   const AttentionShape& shape, cudaStream_t stream) {
-  require_arguments(Q, K, V, O, shape, "persistent");
-  const auto of_head_dim =
-      shape.head_dim == 32   ? launch_persistent<32, kPolynomials, kEveryMaximum, kHeadByHead>
-      : shape.head_dim == 64 ? launch_persistent<64, kPolynomials, kEveryMaximum, kHeadByHead>
-                             : launch_persistent<128, kPolynomials, kEveryMaximum, kHeadByHead>;
-  of_head_dim(Q, K, V, O, shape, stream);
-}
+// As tensor_maps().
 inline void persistent(const half* Q, const half* K, const half* V, half* O,
                        const AttentionShape& shape, cudaStream_t stream) {
-  persistent_of<0>(Q, K, V, O, shape, stream);
+  require_arguments(Q, K, V, O, shape, "persistent");
+  const auto of_head_dim = shape.head_dim == 32   ? launch_persistent<32>
+                           : shape.head_dim == 64 ? launch_persistent<64>
+                                                  : launch_persistent<128>;
+  of_head_dim(Q, K, V, O, shape, stream);
 }
 
 }  // namespace hopper

@@ -17,18 +17,24 @@ std::vector<lab::AttentionStep> steps() {
       {.name = "wgmma", .attention = wgmma, .tensor_cores = true},
       {.name = "specialized", .attention = specialized, .tensor_cores = true},
       {.name = "persistent", .attention = persistent, .tensor_cores = true},
-      {.name = "no turns", .attention = specialized_of<0>, .tensor_cores = true, .variant = true},
-      {.name = "polynomials", .attention = persistent_of<1>, .tensor_cores = true, .variant = true},
+      {.name = "no turns", .attention = variants::no_turns, .tensor_cores = true, .variant = true},
+      {.name = "polynomials",
+       .attention = variants::polynomials,
+       .tensor_cores = true,
+       .variant = true},
       {.name = "multicast", .attention = multicast, .tensor_cores = true, .variant = true},
       {.name = "every maximum",
-       .attention = persistent_of<0, 1>,
+       .attention = variants::every_maximum,
        .tensor_cores = true,
        .variant = true},
       {.name = "head by head",
-       .attention = persistent_of<0, 0, 1>,
+       .attention = variants::head_by_head,
        .tensor_cores = true,
        .variant = true},
-      {.name = "one block", .attention = wgmma_of<true>, .tensor_cores = true, .variant = true}};
+      {.name = "one block",
+       .attention = variants::one_block,
+       .tensor_cores = true,
+       .variant = true}};
 }
 
 std::string why_not() { return lacks(); }
@@ -36,11 +42,6 @@ std::string why_not() { return lacks(); }
 // ---- For tests ----------------------------------------------------------------------------------
 
 namespace {
-
-__global__ void powers_of_2_kernel(float* result, float first, float step, int count) {
-  for (int i = threadIdx.x; i < count; i += blockDim.x)
-    result[i] = polynomial_of_2(first + float(i) * step);
-}
 
 template <class Tiles, class... Arguments>
 void launch(const void* kernel, unsigned blocks, cudaStream_t stream, Arguments... arguments) {
@@ -65,18 +66,14 @@ void launch_rows(const void* kernel, const half* Q, const half* K, const half* V
 
 int heads_dealt_together(const AttentionShape& shape) { return heads_together(shape); }
 
-void powers_of_2(float* result, float first, float step, int count) {
-  powers_of_2_kernel<<<1, 1024>>>(result, first, step, count);
-}
-
 void launch_persistent_on(int blocks, int together, const void* mutant, const half* Q,
                           const half* K, const half* V, half* O, const AttentionShape& shape,
                           cudaStream_t stream) {
   using Tiles = PersistentTiles<64>;
-  launch<Tiles>(
-      mutant ? mutant : reinterpret_cast<const void*>(persistent_kernel<64, 0, 0, 0>), blocks,
-      stream, maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape), O, shape.tokens,
-      row_blocks_of<Tiles>(shape), int(shape.matrices()), together, log2_scale(shape));
+  launch<Tiles>(mutant ? mutant : reinterpret_cast<const void*>(persistent_kernel<64>), blocks,
+                stream, maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape), O,
+                shape.tokens, row_blocks_of<Tiles>(shape), int(shape.matrices()), together,
+                log2_scale(shape));
 }
 
 void launch_multicast_on(int blocks, const void* mutant, const half* Q, const half* K,

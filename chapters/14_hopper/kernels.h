@@ -11,6 +11,13 @@ namespace hopper {
 // In the order of the lesson, behind the last one of chapter 13; then the variants.
 std::vector<lab::AttentionStep> steps();
 
+// What was tried and not kept: the diffs in variants/, compiled in kernels_variants.cu.
+namespace variants {
+using Attention = void(const half* Q, const half* K, const half* V, half* O,
+                       const AttentionShape& shape, cudaStream_t stream);
+Attention no_turns, polynomials, every_maximum, head_by_head, one_block;
+}  // namespace variants
+
 // lacks() of maps.cuh.
 std::string why_not();
 
@@ -19,7 +26,7 @@ std::string why_not();
 // heads_together() of 4_persistent.cuh.
 int heads_dealt_together(const AttentionShape& shape);
 
-// polynomial_of_2(first + i step) of 4_persistent.cuh, for i < count, by one block.
+// polynomial_of_2(first + i step) of the variant polynomials, for i < count, by one block.
 void powers_of_2(float* result, float first, float step, int count);
 
 // Launches of a step's kernel with head_dim 64, or of a mutant of it: arrays and stream as a step's.

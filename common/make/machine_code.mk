@@ -21,7 +21,7 @@ same_ptx_holds:
 
 # $(call ptx_rules,compute_75): PTX, the same as a file for the virtual GPU, and the list of its kernels.
 define ptx_rules
-$(device_cu:%.cu=$T/ptx/$1/%.ptx): $T/ptx/$1/%.ptx: %.cu Makefile common/make/machine_code.mk
+$(device_cu:%.cu=$T/ptx/$1/%.ptx): $T/ptx/$1/%.ptx: %.cu Makefile common/make/machine_code.mk | $(variants)
 	@mkdir -p $$(@D)
 	$$(call run,nvcc,$$< for $1,$$(call to_ptx,$1) -ptx $$< -o $$@ -MMD -MP -MF $$@.d)
 $(device_cu:%.cu=$T/ptx/$1/%.fatbin): %.fatbin: %.ptx

@@ -8,6 +8,7 @@
 #include "../../02_tiling/kernel.cuh"
 #include "../1_coalesced_loads.cuh"
 #include "../2_coalescing.cuh"
+#include "03_coalescing/no_padding.cuh"  // variants/no_padding.diff
 
 using namespace lab::testing;
 
@@ -40,12 +41,12 @@ TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;
   check_without_findings(coalesced_loads::attention);
   check_without_findings(coalescing::attention);
-  check_without_findings(coalesced_loads::attention_of<0>);
+  check_without_findings(no_padding::attention);
 }
 TEST_CASE("no padding: right, and lanes meet in banks") {
-  check_every_shape(coalesced_loads::attention_of<0>);
+  check_every_shape(no_padding::attention);
   if (skipped_without_counters("counters")) return;
-  run_for_counters(coalesced_loads::attention_of<0>, 1, 2, 197, 64);
+  run_for_counters(no_padding::attention, 1, 2, 197, 64);
   // Only the scores' loads of K: 8 lanes read the same banks of 8 rows, 32 wavefronts instead of 4.
   // 13 blocks of rows in each of 2 heads, 4 tiles, 4 warps, 8 pieces of a row.
   CHECK(shared_conflicts() == 26 * 4 * 4 * 8 * (32 - 4));
@@ -129,22 +130,14 @@ TEST_CASE("counters: no bank conflicts, and each step's limit is lower than that
 
 namespace {
 
-// Both steps have the same grid and block. Step one's kernel has its padding as a second argument.
-AnyAttention kernel_of(const Mutants& mutants, size_t number, const std::vector<int>& more) {
-  return [&mutants, number, more](const half* Q, const half* K, const half* V, half* O,
-                                  const AttentionShape& shape, cudaStream_t stream) {
-    std::vector<int> arguments = {shape.head_dim};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    launch(mutants.kernel(number, "attention_kernel", arguments),
+// Both steps have the same grid and block.
+AnyAttention kernel_of(const Mutants& mutants, size_t number) {
+  return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
+                            const AttentionShape& shape, cudaStream_t stream) {
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
            blocks_for(shape, coalescing::kQueryRows), coalescing::kThreads, 0, stream, Q, K, V, O,
            shape.tokens, log2_scale(shape));
   };
-}
-AnyAttention step_one(const Mutants& mutants, size_t number) {
-  return kernel_of(mutants, number, {coalesced_loads::kPad});
-}
-AnyAttention step_two(const Mutants& mutants, size_t number) {
-  return kernel_of(mutants, number, {});
 }
 
 }  // namespace
@@ -152,9 +145,9 @@ AnyAttention step_two(const Mutants& mutants, size_t number) {
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs*")) return;
   check_planted_bugs("chapters/03_coalescing/1_coalesced_loads.cuh", "coalesced_loads",
-                     planted_bugs("03_coalescing", "coalesced loads"), step_one,
+                     planted_bugs("03_coalescing", "coalesced loads"), kernel_of,
                      "const auto instance = &attention_kernel<64>;");
   check_planted_bugs("chapters/03_coalescing/2_coalescing.cuh", "coalescing",
-                     planted_bugs("03_coalescing", "4 rows a warp"), step_two,
+                     planted_bugs("03_coalescing", "4 rows a warp"), kernel_of,
                      "const auto instance = &attention_kernel<64>;");
 }

@@ -9,6 +9,7 @@
 #include "../../../common/lab/device.h"
 #include "../../03_coalescing/2_coalescing.cuh"
 #include "../kernel.cuh"
+#include "04_wmma/four_loads.cuh"  // variants/four_loads.diff
 
 using namespace lab::testing;
 
@@ -24,15 +25,15 @@ TEST_CASE("attention: what it cannot do it refuses") {
 TEST_CASE("checked: without a finding") {
   if (rerun_with_checks("checked*")) return;  // once for both
   check_without_findings(wmma_attention::attention);
-  check_without_findings(wmma_attention::attention_of<4>);
+  check_without_findings(four_loads::attention);
 }
 TEST_CASE("4 loads at a time: right, and counted as the kernel with 16") {
-  check_every_shape(wmma_attention::attention_of<4>);
+  check_every_shape(four_loads::attention);
   if (skipped_without_counters("counters")) return;
   std::vector<double> counts[2];
   for (const bool four : {false, true}) {
-    const AnyAttention attention = four ? AnyAttention(wmma_attention::attention_of<4>)
-                                        : AnyAttention(wmma_attention::attention);
+    const AnyAttention attention =
+        four ? AnyAttention(four_loads::attention) : AnyAttention(wmma_attention::attention);
     run_for_counters(attention, 1, 2, 197, 64);
     for (const char* array : {"K", "V"})
       for (const char* what : {"load/requests", "load/sectors", "load/bytes_asked"})
@@ -168,7 +169,7 @@ namespace {
 AnyAttention attention_of(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
-    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, wmma_attention::kMostLoads}),
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
            blocks_for(shape, wmma_attention::kQueryRows), wmma_attention::kThreads, 0, stream, Q, K,
            V, O, shape.tokens, log2_scale(shape));
   };

@@ -9,7 +9,8 @@
 #include "../../../common/lab/device.h"
 #include "../../04_wmma/kernel.cuh"
 #include "../kernel.cuh"
-#include "../variants/more_warps.cuh"
+#include "../variants/sixteen_warps.cuh"
+#include "05_multi_warp/more_resident.cuh"  // variants/more_resident.diff
 
 using namespace lab::testing;
 using multi_warp::attention_of;
@@ -42,15 +43,16 @@ TEST_CASE("attention: the same bits twice") {
 TEST_CASE("attention: more warps, with head_dim 64") {
   if (skipped("more warps")) return;
   if (shared_limit() < 128 * 1024) return;  // a block of 16 warps needs 126 KiB
-  for (const AnyAttention& attention : {AnyAttention(multi_warp::attention_of_more<16, 16>),
-                                        AnyAttention(multi_warp::attention_of_more<8, 24>)}) {
+  for (const AnyAttention& attention :
+       {AnyAttention(multi_warp::attention_of_16_warps), AnyAttention(more_resident::attention)}) {
     for (const int tokens : {1, 17, 127, 257, 577})
       check_right(attention, random_case(1, 2, tokens, 64, uint64_t(tokens)));
     check_right(attention, stepped_case(1, 2, 197, 64, {0, 100, -100, 50}));
-    AttentionShape narrow = random_case(1, 1, 16, 32).problem.shape;
-    CHECK_THROWS_AS(attention(nullptr, nullptr, nullptr, nullptr, narrow, nullptr),
-                    std::invalid_argument);
   }
+  const AttentionShape narrow = random_case(1, 1, 16, 32).problem.shape;
+  CHECK_THROWS_AS(
+      multi_warp::attention_of_16_warps(nullptr, nullptr, nullptr, nullptr, narrow, nullptr),
+      std::invalid_argument);
 }
 TEST_CASE("attention: what it cannot do it refuses") {
   check_refusals(attention_of<4>, 4);
@@ -60,11 +62,11 @@ TEST_CASE("checked: without a finding") { check_without_findings(attention_of<4>
 TEST_CASE("counters: more warps ask for less or reside in greater number, and what that costs") {
   if (skipped_without_counters("more warps")) return;
   if (shared_limit() < 128 * 1024) return;
-  run_for_counters(multi_warp::attention_of_more<16, 16>, 1, 2, 577, 64);
+  run_for_counters(multi_warp::attention_of_16_warps, 1, 2, 577, 64);
   CHECK(counted("K", "load/bytes_asked") == 3.0 * 2 * 577 * 64 * 2);  // 577 rows: 3 times 256
   CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 1);
   CHECK(lab::vgpu::counter("/local_bytes_per_thread") == 0);
-  run_for_counters(multi_warp::attention_of_more<8, 24>, 1, 2, 577, 64);
+  run_for_counters(more_resident::attention, 1, 2, 577, 64);
   CHECK(counted("K", "load/bytes_asked") == 5.0 * 2 * 577 * 64 * 2);
   CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 3);
   CHECK(lab::vgpu::counter("/local_bytes_per_thread") > 0);
@@ -215,9 +217,7 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     const multi_warp::Step step = multi_warp::step_for<4>(shape.head_dim, shared_limit());
-    launch(mutants.kernel(
-               number, "attention_kernel",
-               {shape.head_dim, step.key_tile, 4, multi_warp::resident_warps(shape.head_dim)}),
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
            blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O, shape.tokens,
            log2_scale(shape));
   };

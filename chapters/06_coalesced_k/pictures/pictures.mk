@@ -3,7 +3,7 @@ phases_6 := multi-warp coalesced_K
 $(foreach s,$(phases_6),$(call timeline,phases_6_$s,--batch 32 --tokens 197 --predict --step \
   '$(subst _, ,$s)'))
 $(call picture,warp_phases.png,warp_phases,$(foreach s,$(phases_6),phases_6_$s.json:attention_kernel:$s),27000)
-$(call trace,no_padding_6,coalesced_k:0,--step 'no padding')
+$(call trace,no_padding_6,no_padding:0,--step 'no padding')
 $(call picture,padding.png,warp_banks,no_padding_6.json:load16:4:without_padding \
   coalesced_k.json:load16:4:padded_by_16_bytes)
 $(call drawing,roofline.png,roofline,$(results)/gains.json,attention 1-6)

@@ -9,7 +9,7 @@
 #include "../../../common/lab/device.h"
 #include "../../05_multi_warp/kernel.cuh"
 #include "../kernel.cuh"
-#include "../variants/no_padding.cuh"
+#include "06_coalesced_k/no_padding.cuh"  // variants/no_padding.diff
 
 using namespace lab::testing;
 using coalesced_k::attention_of;
@@ -39,18 +39,12 @@ TEST_CASE("attention: the same bits twice") {
   check_same_bits(attention_of<4>);
   check_same_bits(attention_of<8>);
 }
-TEST_CASE("attention: without padding, with head_dim 64") {
+TEST_CASE("attention: without padding") {
   if (skipped("no padding")) return;
   if (shared_limit() < 128 * 1024) return;  // on a T4 8 warps have smaller tiles
   for (const int tokens : {1, 17, 127, 197, 577})
-    check_right(coalesced_k::attention_without_padding,
-                random_case(1, 2, tokens, 64, uint64_t(tokens)));
-  check_right(coalesced_k::attention_without_padding,
-              stepped_case(1, 2, 197, 64, {0, 100, -100, 50}));
-  const AttentionShape narrow = random_case(1, 1, 16, 32).problem.shape;
-  CHECK_THROWS_AS(
-      coalesced_k::attention_without_padding(nullptr, nullptr, nullptr, nullptr, narrow, nullptr),
-      std::invalid_argument);
+    check_right(no_padding::attention, random_case(1, 2, tokens, 64, uint64_t(tokens)));
+  check_right(no_padding::attention, stepped_case(1, 2, 197, 64, {0, 100, -100, 50}));
 }
 TEST_CASE("attention: what it cannot do it refuses") {
   check_refusals(attention_of<4>, 4);
@@ -59,7 +53,7 @@ TEST_CASE("attention: what it cannot do it refuses") {
 TEST_CASE("counters: without padding a fragment of K takes eight times as long") {
   if (skipped_without_counters("no padding")) return;
   if (shared_limit() < 128 * 1024) return;
-  run_for_counters(coalesced_k::attention_without_padding, 1, 12, 197, 64);
+  run_for_counters(no_padding::attention, 1, 12, 197, 64);
   // 13 warps with rows a head, 4 tiles, 16 fragments of 4 phases: 8 wavefronts where 1 would do.
   CHECK(lab::vgpu::counter("/shared/load/conflicts") == 12.0 * 13 * 4 * 16 * 4 * 7);
   CHECK(lab::vgpu::counter("/shared/store/conflicts") == 0);
@@ -240,8 +234,7 @@ AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     const coalesced_k::Step step = coalesced_k::step_for<4>(shape.head_dim, shared_limit());
-    launch(mutants.kernel(number, "attention_kernel",
-                          {shape.head_dim, step.key_tile, 4, coalesced_k::kPad}),
+    launch(mutants.kernel(number, "attention_kernel", {shape.head_dim, step.key_tile, 4}),
            blocks_for(shape, 64), 128, step.shared_bytes, stream, Q, K, V, O, shape.tokens,
            log2_scale(shape));
   };

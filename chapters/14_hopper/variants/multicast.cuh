@@ -115,7 +115,7 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
     auto& q = tiles.q[q_ring.stage];
     tiles.q_full[q_ring.stage].wait(q_ring.parity);
     sign_queries(q, group_row, scale_log2, 1 + group);
-    LazySoftmax<0> softmax;
+    LazySoftmax softmax;
     tile::Sums o_frag[kHeadDim / 8];
     // The first kKeys keys of the ring's stage, of which `keys` are there.
     const auto update = [&](auto key_count, int keys) {
