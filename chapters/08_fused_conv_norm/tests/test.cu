@@ -393,49 +393,7 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
 
 // ---- Planted bugs -------------------------------------------------------------------------------
 
-namespace {
-
-const std::vector<Mutant> kFusedBugs = {
-    {"no barrier behind a stage", "    __syncthreads();\n  }\n  add_shares", "  }\n  add_shares",
-     "check"},
-    {"a stage is read before it has come", "    wait_for_older_stages();\n", "", "check"},
-    {"no barrier before shares are read", "= sum[owner * T::kOwn + i][j];\n  }\n  __syncthreads();",
-     "= sum[owner * T::kOwn + i][j];\n  }", "check"},
-    {"the grid does not wait", "cooperative_groups::this_grid().sync();", "__syncthreads();",
-     "check"},
-    {"a share of the products is left out", "for (int from = 0; from < T::kSplit; ++from)",
-     "for (int from = 0; from < T::kSplit - 1; ++from)", "element"},
-    {"a filter's rows all meet the first pixel", "fmaf(w, pixel[j + tap]", "fmaf(w, pixel[j]",
-     "element"},
-    {"the border's pixel appears twice", "2 * (size - 1) - at", "2 * size - 1 - at", "element"},
-    {"the padding is on the other side", "place.column * kStride - w.columns.pad",
-     "place.column * kStride + w.columns.pad", "element"},
-    {"odd rows of an upsampled picture are moved", "(pad - part - first_tap) / 2",
-     "(pad + part - first_tap) / 2", "element"},
-    {"a run forgets its first tiles", "if (!begins) all = merged(of_run[channel], all);", "",
-     "element"},
-    {"the mean keeps its rounding", "return {count, mean + distances / scale,",
-     "return {count, mean,", "element"},
-    {"tiles at the border count as full",
-     "float(max(min(T::kRows, rows), 0) * max(min(T::kColumns, columns), 0))",
-     "float(T::kTilePixels)", "element"},
-    {"what lies outside is in the mean", "return j < rows && me.column < columns;", "return true;",
-     "element"},
-    {"means of tiles may differ for nothing",
-     "of_a * of_a) + share * (1 - share) * between * between;", "of_a * of_a);", "element"},
-    {"squares of huge values overflow", "return largest > 0x1p+60f ? 0x1p-70f : 1.0f;",
-     "return 1.0f;", "element"},
-    {"eps is forgotten", "sqrtf(fmaf(deviation, deviation, eps))", "deviation", "not finite"},
-    {"parked tiles come back in another order", "parked[((tile - first) * kOwnValues",
-     "parked[((last - 1 - tile) * kOwnValues", "element"},
-    {"the first channels' norms serve all", "if (tile / problem.plane_tiles != plane_group)",
-     "if (plane_group < 0)", "element"},
-    {"a tile too few", "problem.tiles) - 1;", "problem.tiles) - 2;", "not finite"},
-    {"what is left of the picture is read", "column >= 0 && column + 3 < problem.width",
-     "column + 3 < problem.width", "error"},
-};
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("planted bugs in fused: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in fused*")) return;
@@ -453,10 +411,12 @@ TEST_CASE("planted bugs in fused: each is caught, and by what" * doctest::test_s
   trials.push_back(conv_norm_trial(shape_of(1, 2, 3, 9, 16, 3), 5));
   trials.push_back(flat_planes(5, 7));
 
-  const Mutants mutants("chapters/08_fused_conv_norm/2_fused.cuh", "fused_conv_norm", kFusedBugs,
+  const Mutants mutants("chapters/08_fused_conv_norm/2_fused.cuh", "fused_conv_norm",
+                        planted_bugs("08_fused_conv_norm", "fused"),
                         "const auto instance = &fused_kernel<kMedium, 1>;");
   // Medium tiles, about four a block.
-  steps::check_planted_bugs<steps::kMedium>(mutants, kFusedBugs, trials, 4);
+  steps::check_planted_bugs<steps::kMedium>(mutants, planted_bugs("08_fused_conv_norm", "fused"),
+                                            trials, 4);
 }
 
 // ---- Checks, other devices, machine code, program -----------------------------------------------

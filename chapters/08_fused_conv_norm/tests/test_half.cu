@@ -325,51 +325,7 @@ TEST_CASE(
 
 // ---- Planted bugs -------------------------------------------------------------------------------
 
-namespace {
-
-const std::vector<Mutant> kHalfBugs = {
-    {"a pixel's two channels are swapped", "__byte_perm(even.x, odd.x, 0x5410)",
-     "__byte_perm(odd.x, even.x, 0x5410)", "element"},
-    {"no barrier before a stage is read", "__syncthreads();  // this stage has come", "//",
-     "check"},
-    {"weights are read before they have come", "wait_for_copies();\n    __syncthreads();",
-     "__syncthreads();", "check"},
-    {"pixels are stored over those that are read", "pieces, pixels_of(stage + 1))",
-     "pieces, pixels_of(stage))", "check"},
-    {"no barrier before sums are handed over", "__syncthreads();\n  hand_over", "hand_over",
-     "check"},
-    {"the mirrored half of a row is the wrong one", "left + 4 * int(piece.number) + c",
-     "left + 4 * int(piece.number) + 3 - c", "element"},
-    {"rows are mirrored, columns are not", "at = reflected(at, problem.width);\n      if (at >= 0",
-     "at = at;\n      if (at >= 0", "element"},
-    {"pieces at the border are zeros with reflection, too",
-     "(problem.wide_x && !whole && !problem.reflect)", "(problem.wide_x && !whole)", "element"},
-    {"the last stage's list is the full stages'", "list_of(stage) + me.third",
-     "list_of(0) + me.third", "element"},
-    {"sums are kept in fp16", "multiply_add<kFp16>(sum[m][n], a, b[n]);",
-     "{ multiply_add<kFp16>(sum[m][n], a, b[n]);\n"
-     "for (float& s : sum[m][n]) s = __half2float(__float2half(s)); }",
-     "element"},
-    {"y is rounded towards zero", "y[index] = normalized(value[i][j], own[i], add, problem.relu);",
-     "y[index] = __float2half_rz(normalized(value[i][j], own[i], add, problem.relu));", "element"},
-    {"taps come fastest in the packed weights", "tap = pair / pairs;\n    const int channel",
-     "tap = pair % area;\n    const int channel", "element"},
-    {"rows and columns of a fragment are swapped", "lane / 4 + r % 2 * 8", "lane / 4 + r / 2 * 8",
-     "element"},
-    {"all parts have the first one's weights", "packing.before(2 * place.part_y + place.part_x,",
-     "packing.before(0,", "element"},
-    {"statistics are those of rounded values",
-     "add_to_run<T>(value, tile, begins, ends, of_run, moments, problem);",
-     "float rounded[T::kOwn][T::kRows];\n"
-     "for (int e = 0; e < kOwnValues; ++e) rounded[e / T::kRows][e % T::kRows] =\n"
-     "    __half2float(__float2half_rn(value[e / T::kRows][e % T::kRows]));\n"
-     "add_to_run<T>(rounded, tile, begins, ends, of_run, moments, problem);",
-     "element"},
-    {"zeros are no partner for an odd channel", "2 * int(pieces[i].pair) + c < channels",
-     "2 * int(pieces[i].pair) < channels", "error"},  // it stays in the device: the last one
-};
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("planted bugs in half tiles: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
@@ -379,9 +335,10 @@ TEST_CASE("planted bugs in half tiles: each is caught, and by what" *
       stored(shape_of(1, 2, 5, 9, 16, 3, 1, Padding::kReflect), 3),
       stored(upsampled(3, 5, 6, 5, 3), 4), large_means()};
   const Mutants mutants("chapters/08_fused_conv_norm/parts/half_tile.cuh", "fused_conv_norm",
-                        kHalfBugs, "const auto instance = &fused_kernel<kHalfSmall, 1>;");
+                        planted_bugs("08_fused_conv_norm", "half"),
+                        "const auto instance = &fused_kernel<kHalfSmall, 1>;");
   // Small tiles, two a block.
-  steps::check_planted_bugs(kHalfBugs, trials, [&](size_t number) {
+  steps::check_planted_bugs(planted_bugs("08_fused_conv_norm", "half"), trials, [&](size_t number) {
     const HalfRun run = [&mutants, number](const half* x, const half* packed, const float* gamma,
                                            const float* beta, const half* residual, half* y,
                                            const ConvNormShape& shape, cudaStream_t) {

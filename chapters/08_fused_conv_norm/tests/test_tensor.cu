@@ -240,38 +240,7 @@ TEST_CASE("tensor counters: limits of the large shapes, beside the fused step's"
 
 // ---- Planted bugs -------------------------------------------------------------------------------
 
-namespace {
-
-const std::vector<Mutant> kTensorBugs = {
-    {"no barrier behind a stage", "me, problem.weight_pitch, sum);\n    __syncthreads();",
-     "me, problem.weight_pitch, sum);", "check"},
-    {"a stage is read before it has come", "w, problem);\n    wait_for_older_stages();",
-     "w, problem);", "check"},
-    {"no barrier before sums are read", "sum[m][n][2 * r + 1]};\n  __syncthreads();",
-     "sum[m][n][2 * r + 1]};", "check"},
-    {"only the first stage's weights end in zeros",
-     "m < 2 * T::kTileChannels; m +=", "m < T::kTileChannels; m +=", "check"},
-    {"rows and columns of an operand are swapped", "(16 * m + r % 2 * 8)", "(16 * m + r / 2 * 8)",
-     "element"},
-    {"operands are rounded towards zero", "__floats2half2_rn(load(2 * r), load(2 * r + 1))",
-     "__halves2half2(__float2half_rz(load(2 * r)), __float2half_rz(load(2 * r + 1)))", "element"},
-    {"weights meet their neighbours' pixels", "return row[at[i].x];", "return row[at[i ^ 1].x];",
-     "element"},
-    {"a share of the products is left out", "share < T::kShares; ++share)",
-     "share < T::kShares - 1; ++share)", "element"},
-    {"the list is not made for fewer channels", "listed = channels, w",
-     "listed = problem.stage_channels, w", "check"},
-    {"the last step is dropped", "(channels * area + T::kStep - 1) / T::kStep",
-     "channels * area / T::kStep", "element"},
-    {"all columns of products read the first row", "row = 8 * n / T::kColumns", "row = 0",
-     "element"},
-    {"the list knows of no gap between channels",
-     "problem.stage_rows * kPitch + problem.channel_gap", "problem.stage_rows * kPitch", "element"},
-    {"filled up with a weight that counts", ": int2{problem.weight_pitch - 1, 0}", ": int2{0, 0}",
-     "element"},
-};
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("planted bugs in tensor tiles: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
@@ -281,10 +250,12 @@ TEST_CASE("planted bugs in tensor tiles: each is caught, and by what" *
       rounded(conv_norm_trial(shape_of(1, 19, 40, 13, 20, 3), 2, true)),
       rounded_operands(shape_of(1, 8, 9, 12, 20, 3), steps::kFp16)};
   const Mutants mutants("chapters/08_fused_conv_norm/parts/tensor_tile.cuh", "fused_conv_norm",
-                        kTensorBugs, "const auto instance = &fused_kernel<kFp16Small, 1>;",
-                        Mutants::kWholeFile, Mutants::kAsShipped);
+                        planted_bugs("08_fused_conv_norm", "tensor"),
+                        "const auto instance = &fused_kernel<kFp16Small, 1>;", Mutants::kWholeFile,
+                        Mutants::kAsShipped);
   // Small tiles, two a block.
-  steps::check_planted_bugs<steps::kFp16Small>(mutants, kTensorBugs, trials, 2);
+  steps::check_planted_bugs<steps::kFp16Small>(
+      mutants, planted_bugs("08_fused_conv_norm", "tensor"), trials, 2);
 }
 
 // ---- Checks, other devices, machine code, program -----------------------------------------------

@@ -225,25 +225,7 @@ std::vector<ProjectionTrial> projection_trials() {
 
 TEST_CASE("bugs of projection: each is caught by what it says" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("bugs of projection*")) return;
-  const std::vector<Mutant> bugs = {
-      {"keys beyond the last are not left out",
-       "if (own_column() + j >= keys_left) scores[i][j] = -INFINITY;", "", "element"},
-      {"the sum of weights is not rescaled", "row_sum[i] * factor[i] +", "row_sum[i] +", "element"},
-      {"values are not rescaled", "out[group][i][j] *= factor[i];", "out[group][i][j] *= 1.0f;",
-       "element"},
-      {"no wait before weights take the keys' place",
-       "__syncthreads();  // before the keys are overwritten", "", "check"},
-      {"no wait before the next keys", "__syncthreads();  // before the next keys and values", "",
-       "check"},
-      {"bias of the first head", "number(bias[of_head + own])", "number(bias[part * width + own])",
-       "element"},
-      {"weights of the first head", "weight + int64_t(of_head) * width",
-       "weight + int64_t(part) * width * width", "element"},
-      {"every sequence is the first", "x + int64_t(batch) * shape.tokens * width",
-       "x + int64_t(batch) * 0", "element"},
-      {"k and v exchanged", "column < 2 * width ? k : v", "column < 2 * width ? v : k", "element"},
-      {"by heads, but of the first sequence alone",
-       "int64_t(row / shape.tokens * shape.heads + head)", "int64_t(head)", "not finite"}};
+  const std::vector<Mutant> bugs = planted_bugs("12_vision_transformer", "inside");
   const Mutants mutants("chapters/12_vision_transformer/3_inside.cuh",
                         "vision_transformer::projection", bugs,
                         "template __global__ void head_kernel<half, Projected<half>, 1>("
@@ -263,50 +245,7 @@ TEST_CASE("bugs of projection: each is caught by what it says" * doctest::test_s
 
 TEST_CASE("planted bugs: each is caught by what it says" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs*")) return;
-  const std::vector<Mutant> bugs = {
-      {"product: the last rows are those of the first tile", "row += first_row;", ";", "element"},
-      {"product: the sums' tail is cut off", "const float4 l = k < depth ?",
-       "const float4 l = k + kDepth <= depth ?", "element"},
-      {"product: no wait for the tile", "    __syncthreads();\n\n    // Compute",
-       "\n    // Compute", "check"},
-      {"product: the tile is overwritten too early",
-       "sum[y][x] = fmaf(as[y], bs[x], sum[y][x]);\n    }\n    __syncthreads();",
-       "sum[y][x] = fmaf(as[y], bs[x], sum[y][x]);\n    }\n", "check"},
-      {"product: GELU by tanh", "0.5f * x * (1.0f + erff(x * 0.70710678f))",
-       "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.02f * x * x * x)))", "element"},
-      {"product: GELU of the residual, too",
-       "      if (shape.gelu) value = gelu(value);\n      if (residual) value += "
-       "__half2float(residual[at + j]);",
-       "      if (residual) value += __half2float(residual[at + j]);\n      if (shape.gelu) value "
-       "= "
-       "gelu(value);",
-       "element"},
-      {"product: bias of the tile's first columns", "__half2float(bias[j])",
-       "__half2float(bias[j - first_column])", "element"},
-      {"embedding: no place for the class token", "int64_t(patch + 1) * shape.width",
-       "int64_t(patch) * shape.width", "not finite"},
-      {"embedding: every image is the first", "image + blockIdx.z * 3 * plane", "image", "element"},
-      {"embedding: rows and columns of the grid exchanged",
-       "const int row = patch / grid * shape.patch", "const int row = patch % grid * shape.patch",
-       "element"},
-      {"norm: no epsilon", "shape.columns + shape.epsilon", "shape.columns", "element"},
-      {"norm: variance of a sample", "sum_of_block(squares) / shape.columns",
-       "sum_of_block(squares) / (shape.columns - 1)", "element"},
-      {"norm: sums are written again while others read", "  __syncthreads();  // sums may",
-       "  // sums may", "check"},
-      {"merge: heads and tokens exchanged",
-       "(((row / shape.tokens) * shape.heads + head) * shape.tokens + row % shape.tokens)",
-       "(((row / shape.tokens) * shape.tokens + row % shape.tokens) * shape.heads + head)",
-       "element"},
-      {"split: k and v exchanged", "reinterpret_cast<uint4&>(k[to]) = from[of_row];",
-       "reinterpret_cast<uint4&>(k[to]) = from[2 * of_row];", "element"},
-      {"class tokens: the last token of the image", "piece / of_row * tokens * of_row",
-       "(piece / of_row * tokens + tokens - 1) * of_row", "element"},
-      {"moves: the last piece is left out", "return piece < elements / kPiece ? piece : -1;",
-       "return piece + 1 < elements / kPiece ? piece : -1;", "not finite"},
-      // An error stays in the device: the last one.
-      {"product: beyond the last row x is not zero but read", "return row < shape.m ? load_half4(",
-       "return row <= shape.m ? load_half4(", "error"}};
+  const std::vector<Mutant> bugs = planted_bugs("12_vision_transformer", "simple");
   const Mutants mutants("chapters/12_vision_transformer/1_simple.cuh", "vision_transformer::simple",
                         bugs);
   const std::vector<Trial> trials = {product_trial(), embed_trial(), norm_trial(),

@@ -4,7 +4,6 @@
 #include "../../../common/attention/launch.cuh"
 #include "../../../common/testing/checks.h"
 #include "../kernels.h"
-#include "planted_bugs.h"
 #include "test_support.h"
 
 using namespace lab::testing;
@@ -69,7 +68,7 @@ void check_bugs(const std::string& file, const std::vector<Mutant>& bugs,
 
 TEST_CASE("planted bugs in naive: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in naive*")) return;
-  check_bugs("1_naive.cuh", planted::kNaiveBugs, "", step_of("naive"),
+  check_bugs("1_naive.cuh", planted_bugs("15_gradients", "naive"), "", step_of("naive"),
              [](const Mutants& mutants, size_t number) -> AnyGradients {
                return [&mutants, number](const gradients::Pointers& p, const AttentionShape& shape,
                                          cudaStream_t stream) {
@@ -97,22 +96,22 @@ TEST_CASE("planted bugs in naive: each is caught, and by what") {
 TEST_CASE("planted bugs in D and dQ's zeros: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in D*")) return;
   const Step& step = step_of("recompute");
-  check_bugs("parts/dots.cuh", planted::kDotsBugs, "const auto instance = &dots_kernel<64>;", step,
-             [&](const Mutants& mutants, size_t number) {
-               return with(step, "D",
-                           [&, number](const gradients::Pointers& p, const AttentionShape& shape) {
-                             const int64_t pieces = shape.elements() / 8;
-                             launch(mutants.kernel(number, "dots_kernel", {64}), blocks_of(pieces),
-                                    kThreads, 0, nullptr, p.O, p.dO, p.workspace + shape.elements(),
-                                    p.workspace, pieces);
-                           });
-             });
+  check_bugs(
+      "parts/dots.cuh", planted_bugs("15_gradients", "dots"),
+      "const auto instance = &dots_kernel<64>;", step, [&](const Mutants& mutants, size_t number) {
+        return with(
+            step, "D", [&, number](const gradients::Pointers& p, const AttentionShape& shape) {
+              const int64_t pieces = shape.elements() / 8;
+              launch(mutants.kernel(number, "dots_kernel", {64}), blocks_of(pieces), kThreads, 0,
+                     nullptr, p.O, p.dO, p.workspace + shape.elements(), p.workspace, pieces);
+            });
+      });
 }
 
 TEST_CASE("planted bugs in recompute: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in recompute*")) return;
   const Step& step = step_of("recompute");
-  check_bugs("2_recompute.cuh", planted::kRecomputeBugs,
+  check_bugs("2_recompute.cuh", planted_bugs("15_gradients", "recompute"),
              "const auto instance = &recompute_kernel<64>;", step,
              [&](const Mutants& mutants, size_t number) {
                return with(step, "columns",
@@ -129,7 +128,7 @@ TEST_CASE("planted bugs in tensor cores: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in tensor cores*")) return;
   const Step& step = step_of("tensor cores");
-  check_bugs("3_tensor_cores.cuh", planted::kTensorBugs,
+  check_bugs("3_tensor_cores.cuh", planted_bugs("15_gradients", "tensor cores"),
              "const auto instance = &tensor_kernel<true, 64, 32>;", step,
              [&](const Mutants& mutants, size_t number) {
                return with(step, "columns",
@@ -147,8 +146,8 @@ TEST_CASE("planted bugs in rows: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in rows*")) return;
   const Step& step = step_of("deterministic");
   check_bugs(
-      "4_rows.cuh", planted::kRowsBugs, "const auto instance = &rows_kernel<64>;", step,
-      [&](const Mutants& mutants, size_t number) {
+      "4_rows.cuh", planted_bugs("15_gradients", "rows"), "const auto instance = &rows_kernel<64>;",
+      step, [&](const Mutants& mutants, size_t number) {
         return with(
             step, "rows", [&, number](const gradients::Pointers& p, const AttentionShape& shape) {
               launch(mutants.kernel(number, "rows_kernel", {64}), blocks_for(shape, kTensorRows),

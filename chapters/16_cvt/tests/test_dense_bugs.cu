@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "../../../common/testing/checks.h"
-#include "planted_dense_bugs.h"
 #include "test_dense.h"
 
 using namespace lab::testing;
@@ -308,41 +307,42 @@ NamedTrial attention_back_trial() {
 
 TEST_CASE("planted bugs in linear layers: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in linear*")) return;
-  const Mutants mutants(kFolder + "linear_layers/linear.cuh", "linear_layers", planted::kLinearBugs,
-                        kLinearKernels);
-  check_bugs(mutants, planted::kLinearBugs,
+  const Mutants mutants(kFolder + "linear_layers/linear.cuh", "linear_layers",
+                        planted_bugs("16_cvt", "linear"), kLinearKernels);
+  check_bugs(mutants, planted_bugs("16_cvt", "linear"),
              {forward_trial(), backward_x_trial(), backward_w_trial()});
 }
 
 TEST_CASE("planted bugs in embedding: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in embedding*")) return;
   const Mutants mutants(kFolder + "token_embedding/embed.cuh", "token_embedding",
-                        planted::kEmbedBugs, kEmbedKernels);
-  check_bugs(mutants, planted::kEmbedBugs, {embed_trial(), embed_back_trial()});
+                        planted_bugs("16_cvt", "embedding"), kEmbedKernels);
+  check_bugs(mutants, planted_bugs("16_cvt", "embedding"), {embed_trial(), embed_back_trial()});
 }
 
 TEST_CASE("planted bugs in attention: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in attention:*")) return;
-  const Mutants mutants(kFolder + "fewer_keys/forward.cuh", "fewer_keys", planted::kForwardBugs,
-                        "const auto instance = &attention_forward_kernel<32>;",
-                        Mutants::kKernelsOnly);
-  check_bugs(mutants, planted::kForwardBugs, {attention_trial()});
+  const Mutants mutants(
+      kFolder + "fewer_keys/forward.cuh", "fewer_keys", planted_bugs("16_cvt", "attention"),
+      "const auto instance = &attention_forward_kernel<32>;", Mutants::kKernelsOnly);
+  check_bugs(mutants, planted_bugs("16_cvt", "attention"), {attention_trial()});
 }
 
 TEST_CASE("planted bugs in attention's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in attention's*")) return;
-  const Mutants mutants(kFolder + "fewer_keys/backward.cuh", "fewer_keys", planted::kBackwardBugs,
+  const Mutants mutants(kFolder + "fewer_keys/backward.cuh", "fewer_keys",
+                        planted_bugs("16_cvt", "attention, back"),
                         "const auto of_dots = &dots_kernel<32>; const auto of_keys = "
                         "&keys_kernel<32>; const auto of_queries = &queries_kernel<32>;",
                         Mutants::kKernelsOnly);
-  check_bugs(mutants, planted::kBackwardBugs, {attention_back_trial()});
+  check_bugs(mutants, planted_bugs("16_cvt", "attention, back"), {attention_back_trial()});
 }
 
 TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in LayerNorm*")) return;
-  const Mutants mutants(kFolder + "token_norm/layer_norm.cuh", "token_norm", planted::kNormBugs,
-                        "const auto instance = &norm_backward_kernel<4, 1>;",
-                        Mutants::kKernelsOnly);
+  const Mutants mutants(
+      kFolder + "token_norm/layer_norm.cuh", "token_norm", planted_bugs("16_cvt", "norm"),
+      "const auto instance = &norm_backward_kernel<4, 1>;", Mutants::kKernelsOnly);
   constexpr int kNormRows = 19, kChannels = 64;
   const size_t count = size_t(kNormRows) * kChannels;
   const auto x = numbers(count, 30, 2, 1), scale = numbers(kChannels, 31, 0.5, 1),
@@ -354,7 +354,7 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
   Array partials = d.scale;  // of one block: dscale, then dshift
   partials.insert(partials.end(), d.shift.begin(), d.shift.end());
   const lab::Tolerance tolerance{1e-4, 0, 1e-5};
-  check_bugs(mutants, planted::kNormBugs,
+  check_bugs(mutants, planted_bugs("16_cvt", "norm"),
              {{{"LayerNorm, back",
                 {{"x", x},
                  {"scale", scale},
@@ -374,7 +374,8 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
 
 TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in cross*")) return;
-  const Mutants mutants(kFolder + "losses/loss.cuh", "losses", planted::kCrossEntropyBugs,
+  const Mutants mutants(kFolder + "losses/loss.cuh", "losses",
+                        planted_bugs("16_cvt", "cross-entropy"),
                         "const auto of_rows = &cross_entropy_kernel; const auto mean = "
                         "&mean_kernel;",
                         Mutants::kKernelsOnly);
@@ -389,7 +390,7 @@ TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
   for (int i = 0; i < kBatch; ++i) labels.push_back(i * 11 % kClasses);
   const auto expected = ref::cross_entropy(widened(logits), labels, kClasses, kSmoothing);
   // expf is good to two units of its last place.
-  check_bugs(mutants, planted::kCrossEntropyBugs,
+  check_bugs(mutants, planted_bugs("16_cvt", "cross-entropy"),
              {{{"cross entropy",
                 {{"logits", logits}},
                 {{"dlogits", expected.dlogits, {1e-6 / kBatch, 1e-5, 1e-5}},
@@ -410,7 +411,7 @@ TEST_CASE("planted bugs in cross entropy: each is caught, and by what") {
 
 TEST_CASE("planted bugs in AdamW: each is caught, and by what" * doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in AdamW*")) return;
-  const Mutants mutants(kFolder + "losses/loss.cuh", "losses", planted::kLossBugs, R"(
+  const Mutants mutants(kFolder + "losses/loss.cuh", "losses", planted_bugs("16_cvt", "loss"), R"(
 __global__ void planted_kernel(float* p, const float* g, float* m, float* v, int count,
                                float keep, float step_size, float root_correction) {
   const AdamWStep step{keep, 0.9f, 0.99f, step_size, root_correction, 1e-8f};
@@ -426,7 +427,7 @@ __global__ void planted_kernel(float* p, const float* g, float* m, float* v, int
   Array after_p = widened(p), after_m = widened(m), after_v = widened(v);
   ref::adamw(after_p, widened(g), after_m, after_v, kStep, options);
   const lab::Tolerance tolerance{1e-6, 1e-5, 1e-5};
-  check_bugs(mutants, planted::kLossBugs,
+  check_bugs(mutants, planted_bugs("16_cvt", "loss"),
              {{{"AdamW",
                 {{"gradients", g}},
                 {{"parameters", after_p, tolerance, p},

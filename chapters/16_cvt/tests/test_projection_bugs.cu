@@ -5,7 +5,6 @@
 #include "../../../common/testing/checks.h"
 #include "../conv_projection/backward.cuh"
 #include "../host/projection_arrays.h"
-#include "planted_projection_bugs.h"
 
 using namespace lab::testing;
 using namespace lab;
@@ -60,57 +59,59 @@ TEST_CASE("planted bugs in the projection: each is caught, and by what" *
   if (rerun_with_checks("planted bugs in the projection*")) return;
   const Mutants mutants(
       "chapters/16_cvt/conv_projection/fused.cuh", "conv_projection",
-      planted::kProjectionForwardBugs,
+      planted_bugs("16_cvt", "projection"),
       "template __global__ void fused_kernel<float, 4, true>(const float*, const __grid_constant__ "
       "Three<const float*>, const __grid_constant__ Three<float*>, float2*, const "
       "__grid_constant__ "
       "Shape, const __grid_constant__ Tiling);\nconst auto finish = &finish_moments_kernel;",
       Mutants::kKernelsOnly);
-  check_each_bug(planted::kProjectionForwardBugs, cases().size(), [&](size_t number, size_t trial) {
-    const Case& c = cases()[trial];
-    const ProjectionShape& shape = c.problem.shape;
-    ProjectionArrays<float> arrays(c.problem);
-    const auto& step = conv_projection::forward_steps<float>().back();
-    lab::DeviceArray<char> scratch(step.scratch_bytes(shape), "scratch");
-    Verdict verdict;
-    const auto a = arrays.forward();
-    auto* const partials = reinterpret_cast<float2*>(scratch.data());
-    const conv_projection::Tiling tiling = conv_projection::forward_tiling(shape);
-    if (!ran(
-            [&] {
-              run_with(step, a, shape, scratch, [&](const std::string& name) {
-                if (name == "convolutions") {
-                  const unsigned blocks =
-                      unsigned(shape.batch) * tiling.of_sample() * tiling.groups;
-                  const unsigned threads =
-                      unsigned(tiling.columns / 4 * tiling.lanes + 31) / 32 * 32;
-                  launch(mutants.kernel(number, "fused_kernel", {}, "fLi4ELb1E"), blocks, threads,
-                         kShared, nullptr, a.x,
-                         Three<const float*>{a.weights.w[0], a.weights.w[1], a.weights.w[2]},
-                         Three<float*>{a.maps[0], a.maps[1], a.maps[2]}, partials, Shape(shape),
-                         tiling);
-                } else {
-                  launch(mutants.kernel(number, "finish_moments_kernel"),
-                         dim3((shape.channels + 31) / 32, 3), 32 * conv_projection::kFinishWarps, 0,
-                         nullptr, static_cast<const float2*>(partials),
-                         conv_projection::statistics_of(a.weights, a.saved, a.running_mean,
-                                                        a.running_variance),
-                         Shape(shape), tiling);
-                }
-                return true;
-              });
-            },
-            verdict))
-      return named(c.name, verdict);
-    return judged(compare_forward(arrays.download(), c.expected, shape), verdict, c.name);
-  });
+  check_each_bug(
+      planted_bugs("16_cvt", "projection"), cases().size(), [&](size_t number, size_t trial) {
+        const Case& c = cases()[trial];
+        const ProjectionShape& shape = c.problem.shape;
+        ProjectionArrays<float> arrays(c.problem);
+        const auto& step = conv_projection::forward_steps<float>().back();
+        lab::DeviceArray<char> scratch(step.scratch_bytes(shape), "scratch");
+        Verdict verdict;
+        const auto a = arrays.forward();
+        auto* const partials = reinterpret_cast<float2*>(scratch.data());
+        const conv_projection::Tiling tiling = conv_projection::forward_tiling(shape);
+        if (!ran(
+                [&] {
+                  run_with(step, a, shape, scratch, [&](const std::string& name) {
+                    if (name == "convolutions") {
+                      const unsigned blocks =
+                          unsigned(shape.batch) * tiling.of_sample() * tiling.groups;
+                      const unsigned threads =
+                          unsigned(tiling.columns / 4 * tiling.lanes + 31) / 32 * 32;
+                      launch(mutants.kernel(number, "fused_kernel", {}, "fLi4ELb1E"), blocks,
+                             threads, kShared, nullptr, a.x,
+                             Three<const float*>{a.weights.w[0], a.weights.w[1], a.weights.w[2]},
+                             Three<float*>{a.maps[0], a.maps[1], a.maps[2]}, partials, Shape(shape),
+                             tiling);
+                    } else {
+                      launch(mutants.kernel(number, "finish_moments_kernel"),
+                             dim3((shape.channels + 31) / 32, 3),
+                             32 * conv_projection::kFinishWarps, 0, nullptr,
+                             static_cast<const float2*>(partials),
+                             conv_projection::statistics_of(a.weights, a.saved, a.running_mean,
+                                                            a.running_variance),
+                             Shape(shape), tiling);
+                    }
+                    return true;
+                  });
+                },
+                verdict))
+          return named(c.name, verdict);
+        return judged(compare_forward(arrays.download(), c.expected, shape), verdict, c.name);
+      });
 }
 
 TEST_CASE("planted bugs in the projection's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in the projection's gradients*")) return;
   const Mutants mutants(
       "chapters/16_cvt/conv_projection/backward.cuh", "conv_projection",
-      planted::kProjectionBackwardBugs,
+      planted_bugs("16_cvt", "projection, back"),
       "template __global__ void sums_kernel<float, 4>(const __grid_constant__ Three<const float*>, "
       "const __grid_constant__ Three<const float*>, const __grid_constant__ Three<const float*>, "
       "float2*, const __grid_constant__ Shape, const __grid_constant__ Slabs);\n"
@@ -121,7 +122,7 @@ TEST_CASE("planted bugs in the projection's gradients: each is caught, and by wh
       "const auto finish = &finish_sums_kernel; const auto gather = &gather_kernel;",
       Mutants::kKernelsOnly);
   check_each_bug(
-      planted::kProjectionBackwardBugs, cases().size(), [&](size_t number, size_t trial) {
+      planted_bugs("16_cvt", "projection, back"), cases().size(), [&](size_t number, size_t trial) {
         const Case& c = cases()[trial];
         const ProjectionShape& cvt_shape = c.problem.shape;
         const Shape shape = cvt_shape;

@@ -19,7 +19,6 @@
 #include "../kernels.h"
 #include "../parts/cells.cuh"
 #include "../parts/rows.cuh"
-#include "planted_bugs.h"
 
 using namespace lab::testing;
 using namespace lab::deformable;
@@ -494,7 +493,7 @@ TEST_CASE("planted bugs in gradients by atomics: each is caught, and by what" *
       "1_atomics.cuh",
       "template __global__ void atomics_kernel<32>(const half*, const half*, const half*, "
       "const half*, float*, float*, float*, const __grid_constant__ Problem);\n",
-      planted::kGradientAtomicsBugs,
+      planted_bugs("19_deformable_gradients", "atomics"),
       [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
         launch(kernel("atomics_kernel", {32}), unsigned(shape.rows() + 7) / 8, 256, 0, nullptr,
                a.value, a.locations, a.weights, a.grad_out, a.grad_value, a.grad_locations,
@@ -507,7 +506,7 @@ TEST_CASE("planted bugs in packed gradients: each is caught, and by what") {
   check_planted("2_packed.cuh",
                 "template __global__ void packed_kernel<32>(const Arrays, const __grid_constant__ "
                 "Problem);\n",
-                planted::kGradientPackedBugs,
+                planted_bugs("19_deformable_gradients", "packed"),
                 [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
                   launch(kernel("packed_kernel", {32}), unsigned(shape.rows() + 31) / 32, 256, 0,
                          nullptr, a, steps::problem_of(shape));
@@ -520,7 +519,7 @@ TEST_CASE("planted bugs in privatized gradients: each is caught, and by what") {
       "3_privatized.cuh",
       "template __global__ void privatized_kernel<32>(const Arrays, const __grid_constant__ "
       "Problem, const __grid_constant__ Staging, int);\n",
-      planted::kGradientPrivatizedBugs,
+      planted_bugs("19_deformable_gradients", "privatized"),
       [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
         DeformableShape twice = shape;  // plan_staging() counts 2 bytes a channel
         twice.channels *= 2;
@@ -540,7 +539,7 @@ TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
       "Problem, const __grid_constant__ Cells);\n"
       "template __global__ void samples_kernel<32>(const Arrays, const __grid_constant__ "
       "Problem);\n",
-      planted::kGradientSortedBugs,
+      planted_bugs("19_deformable_gradients", "sorted"),
       [](const FindKernel& kernel, const steps::Arrays& a, const DeformableShape& shape) {
         const steps::Problem problem = steps::problem_of(shape);
         const steps::Cells cells = steps::cells_of(shape);

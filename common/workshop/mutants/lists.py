@@ -8,7 +8,7 @@ import re
 FIELDS = {"id", "file", "find", "replace", "tests", "cases", "equivalent", "survives", "name", "group", "caught_by"}
 NEEDED = ("id", "file", "find", "replace", "tests")
 PLANTED = ("name", "group", "caught_by")  # all of them where a chapter's tests plant it, too
-LISTS = (("kernels", "chapters/*/tests/planted.json"), ("kernels", "common/workshop/mutants/kernels.json"),
+LISTS = (("kernels", "chapters/*/tests/planted.json"),
          ("virtual_gpu", "common/workshop/mutants/virtual_gpu.json"))
 CASE = re.compile(r'TEST_CASE(?:_FIXTURE)?\(\s*(?:\w+,\s*)?((?:"(?:[^"\\]|\\.)*"\s*)+)')
 
