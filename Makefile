@@ -28,6 +28,7 @@
 #>                      (virtual GPU: and prints what steps gain at sizes that matter, predicted)
 #> make published       predicted kernel times beside those that others published: the errors, the picture
 #> make docs figures    write the lessons' numbers and pictures anew
+#> make starters        make exercise.cuh anew from the solution, where it has been deleted
 #>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
 #> make operators       the chapters' kernels as a library of C functions, and for PyTorch and NumPy
 #>                      (common/operators/README.md)
@@ -242,9 +243,9 @@ clean:
 format:
 	@common/make/format.sh $(if $(CHECK),--check)
 alone: $(addprefix $P/generated/,devices.inc look_page.html) \
-  $(addprefix $V/generated/,cuda12.inc driver_names.inc driver_errors.inc)
+  $(addprefix $V/generated/,cuda12.inc driver_names.inc driver_errors.inc) $(variants)
 	@NVCC='$(NVCC)' CUDA_INC='$(CUDA_INC)' CXX='$(CXX)' PLAIN_GENERATED='$P/generated' \
-	  VGPU_GENERATED='$V/generated' common/make/each_alone.sh $(PART)
+	  VGPU_GENERATED='$V/generated' VARIANTS='$(variants_made)' common/make/each_alone.sh $(PART)
 
 # The headers that each object depends on, as the compilers found them the last time.
 ifdef TOOLKIT_ID

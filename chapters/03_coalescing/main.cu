@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     // Flags and problem: Q, K and V of a photo, from a file or random.
     lab::AttentionOptions options = lab::attention_options(
         argc, argv,
-        "Chapter 3: attention with coalesced 16-byte loads, then with the work dealt anew.",
+        "Chapter 3: attention with coalesced 16-byte loads, then with the work divided differently.",
         kSteps);
     const std::vector<lab::AttentionStep> steps = lab::chosen_steps(options.step, kSteps);
     if (options.all) return lab::run_all(argc, argv, options);

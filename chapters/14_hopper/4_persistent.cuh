@@ -82,7 +82,7 @@ struct LazySoftmax : flash::RowSoftmax {
 template <class Tiles>
 using QueryTile = std::remove_all_extents_t<decltype(Tiles::q)>;
 
-// The items of a block, in their order: of so many heads together all first row blocks, then all second
+// The items of a block, in their order: of `together` heads all first row blocks, then all second
 // ones, and so on to the last ones, which may be short; then the items of the next heads.
 struct Items {
   int tokens, row_blocks, heads, together;

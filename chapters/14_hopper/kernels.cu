@@ -1,3 +1,4 @@
+// The chapter's steps, compiled once for its program and its tests.
 #include "kernels.h"
 
 #include "../13_flash_attention/4_ragged.cuh"

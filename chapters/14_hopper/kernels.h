@@ -18,7 +18,7 @@ using Attention = void(const half* Q, const half* K, const half* V, half* O,
 Attention no_turns, polynomials, every_maximum, head_by_head, one_block;
 }  // namespace variants
 
-// lacks() of maps.cuh.
+// Why this device or build cannot run the steps, empty where it can: lacks() of parts/maps.cuh.
 std::string why_not();
 
 // ---- For tests ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Attention with fewer keys than queries, compiled once for the program and all tests.
+// Attention with fewer keys than queries, compiled once for the program, the tests and chapter 18.
 #include "operations/fewer_keys/backward.cuh"
 #include "operations/fewer_keys/forward.cuh"
 

@@ -1,4 +1,4 @@
-// Linear layers and the convolutional token embedding, compiled once for the program and all tests.
+// Linear layers and the convolutional token embedding, compiled once for the program, the tests and chapter 18.
 #include "operations/token_embedding/embed.cuh"
 #include "operations/token_embedding/patches.cuh"
 

@@ -1,5 +1,5 @@
-// LayerNorm, loss, optimizer and the class token's moves, compiled once for the program and all
-// tests.
+// LayerNorm, loss, optimizer and the class token's moves, compiled once for the program, the
+// tests and chapter 18.
 #include "operations/losses/loss.cuh"
 #include "operations/token_norm/layer_norm.cuh"
 

@@ -1,5 +1,5 @@
-// The convolutional projection's kernels, in fp32 for the network and in both storages for its
-// table.
+// The convolutional projection's kernels, in fp32 as operations.h declares them, and in both storages as
+// the program's steps.
 #include "conv_projection/backward.cuh"
 #include "conv_projection/fold.cuh"
 #include "conv_projection/fused.cuh"

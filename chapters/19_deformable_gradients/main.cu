@@ -4,6 +4,7 @@
 #include "../../common/lab/progress.h"
 #include "../../common/lab/steps.h"
 #include "host/report.h"
+#include "kernels.h"
 
 using namespace lab;
 using namespace lab::deformable;

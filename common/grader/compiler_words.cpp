@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <regex>
@@ -10,8 +11,6 @@
 #include <sstream>
 
 #include "lab/files.h"
-#include "lab/program.h"
-#include "testing/testing.h"
 
 namespace lab::grader {
 namespace {

@@ -12,7 +12,7 @@ struct Message {
   std::string file;  // as the compiler names it; empty: none
   int line = 0;
   std::string text;
-  std::vector<std::string> more;  // lines behind it
+  std::vector<std::string> more;  // lines after it
   std::string source;             // the line as the compiler sees it, and the place of its caret
   size_t caret = std::string::npos;
 };
@@ -25,7 +25,7 @@ std::string first_warnings(const std::string& output, const std::string& file,
                            const std::string& root);
 
 // Why a file does not compile, by the compiler's output. `unit`: the file around the student's, whose lines
-// are nobody's concern; `file`: the student's when there is one alone, or empty; function: as a caller
+// the student has not written; `file`: the student's when there is one alone, or empty; function: as a caller
 // writes it.
 std::string compile_failure(const std::string& output, const std::string& unit,
                             const std::string& root, const std::string& file, const Task& task,

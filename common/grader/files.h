@@ -10,7 +10,7 @@ namespace lab::grader {
 // Larger than any exercise by far: the compiler takes seconds for each MiB.
 inline constexpr double kSubmissionBytes = 1 << 20;
 
-// Throws UsageError unless there is a regular file that can be read, and no link to one. An empty one
+// Throws UsageError unless path is a readable regular file and no symbolic link. An empty one
 // passes: that is a submission, if a poor one.
 void require_submission(const std::string& path);
 

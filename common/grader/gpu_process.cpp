@@ -7,8 +7,8 @@
 // FOLDER/problems has the mode, the library with its entry, the isolation and the cases: whoever starts
 // this process has computed them, and doing it again would take longer than many a kernel.
 // FOLDER/report gets a line for each case that was begun, and one for how it went; FOLDER/out.N gets its
-// output. In the mode "cases" FOLDER/stdout.N and FOLDER/stderr.N get what the code prints, and
-// FOLDER/findings.N what the virtual GPU says.
+// output. FOLDER/stdout.N and FOLDER/stderr.N get what the code prints; in the mode "cases"
+// FOLDER/findings.N gets what the virtual GPU says.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,6 +35,11 @@
 
 namespace lab::grader {
 namespace {
+
+// The program student_host, beside this one.
+std::string host_program() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "student_host").string();
+}
 
 using wire::Reader;
 using wire::Writer;

@@ -10,7 +10,7 @@
 
 namespace lab::grader {
 
-// What a process runs cases for.
+// What is wanted of a run.
 enum class Mode {
   cases,     // their results
   checks,    // with all checks
@@ -49,9 +49,6 @@ std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
                                const Library& library, int entry, Mode mode,
                                const std::vector<size_t>& numbers, const std::string& folder,
                                const Limits& limits, Ended& ended);
-
-// The program student_host, beside this one.
-std::string host_program();
 
 // The process's main(), reached by grader_main when the first flag is --child.
 int child_main(int argc, char** argv);

@@ -1,4 +1,4 @@
-// What to think about after a finding of the virtual GPU or an error of CUDA.
+// Hints by the words of a message: first stage, second stage.
 #pragma once
 
 #include <string>

@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "lab/errors.h"
 #include "process.h"
 
 namespace lab::grader {
@@ -138,12 +139,6 @@ const char* isolation_name(Isolation isolation) {
   return isolation == Isolation::bubblewrap   ? "bubblewrap"
          : isolation == Isolation::other_user ? "user"
                                               : "none";
-}
-
-Isolation isolation_named(const std::string& name) {
-  for (const Isolation known : {Isolation::bubblewrap, Isolation::other_user})
-    if (name == isolation_name(known)) return known;
-  return Isolation::none;
 }
 
 std::vector<std::string> wrapped(

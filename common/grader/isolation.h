@@ -16,8 +16,6 @@ enum class Isolation {
 // The best that this machine allows, found by trying.
 Isolation best_isolation();
 const char* isolation_name(Isolation isolation);
-// By isolation_name(); `none` for other names.
-Isolation isolation_named(const std::string& name);
 
 // A command under bubblewrap. Of the file system it sees the system's programs and libraries and
 // what is listed: pairs of a path here and a path there.
@@ -26,7 +24,7 @@ std::vector<std::string> wrapped(const std::vector<std::string>& command, const 
                                  const Places& writable, const std::string& folder,
                                  const std::vector<std::pair<std::string, std::string>>& variables);
 
-// A user for Isolation::other_user that nobody else has who asks: all of a user's processes are
+// A user id for Isolation::other_user that no other process of the grader holds: all of a user's processes are
 // ended together. The search begins at `first`. It is taken until `taken` is closed; -1 where no
 // lock can be had, and then the user is `first`.
 unsigned free_user(unsigned first, int& taken);

@@ -11,7 +11,8 @@
 
 namespace lab::grader {
 
-// What ends a case, and the first word of its line in the report (grader/gpu_process.cpp).
+// Ends a case. `how` is the first word of its line in the report (grader/gpu_process.cpp): failed, memory,
+// endless, printed, library.
 struct StudentError : std::runtime_error {
   StudentError(const std::string& how, const std::string& what)
       : std::runtime_error(what), how(how) {}

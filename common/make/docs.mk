@@ -44,8 +44,8 @@ published:
 	  data/results/published
 
 # ---- make docs -----------------------------------------------------------------------------------
-# Each lesson shows a run of its program: on a photo, or with the flags of its only block
-# `<!-- counters:begin --flags -->`. The flags of a second block are a second run, chapterN-more.json. (A
+# Each lesson shows one run: with the flags in its `<!-- counters:begin FLAGS -->` if it has one block, else on the
+# photo. A second block is a second run, chapterN-more.json. (A
 # lesson without a block, as chapter 18's, has its numbers from a run of its own: its pictures.mk.)
 
 .PHONY: docs

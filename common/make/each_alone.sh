@@ -5,8 +5,8 @@
 #   NVCC=... CUDA_INC=... CXX=... each_alone.sh [PART/PARTS]
 #
 # Files without device code: by the newest g++ at hand, without CUDA's headers where a file must not need them. Those
-# with device code, .cu and .cuh and headers that include them: by nvcc with CXX, up to the end of its front end. PART/PARTS, such as 2/5: every fifth file, from
-# the second on. Prints the first errors of each file that fails. Exit status 1: one failed; 2: bad usage.
+# with device code, .cu and .cuh and headers that include them: by nvcc with CXX, up to the end of its front end.
+# PART/PARTS, such as 2/5: every fifth file, from the second on. Prints the first errors of each file that fails. Exit status 1: one failed; 2: bad usage.
 set -u
 part=${1:-1/1}
 [[ $part =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] && [ "${BASH_REMATCH[1]}" -le "${BASH_REMATCH[2]}" ] ||
@@ -28,7 +28,7 @@ alone() {
     *) flags+=(-isystem "$CUDA_INC") ;;
   esac
   if [[ $file = *.cu* ]] || grep -q '^#include .*\.cuh"' "$file"; then
-    log=$("$NVCC" -std=c++20 -ccbin "$CXX" -Icommon -x cu -ptx -fdevice-syntax-only -arch=sm_90a -o /dev/null \
+    log=$("$NVCC" -std=c++20 -ccbin "$CXX" -Icommon "-I$VARIANTS" -x cu -ptx -fdevice-syntax-only -arch=sm_90a -o /dev/null \
       "$file" 2>&1)
   elif [[ $file = *.h ]]; then
     log=$("$newest" "${flags[@]}" -fsyntax-only -x c++ -include "$file" /dev/null 2>&1)

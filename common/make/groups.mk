@@ -73,7 +73,7 @@ $(foreach d,$(chapter_dirs),$(call group,$d/group_tests,$(if $(wildcard $d/tests
 
 # What is special about a chapter stands in its chapter.mk, where $(here) is its folder: groups, and
 #   objects_taken_by_$(here)  objects of other chapters that its program and its tests are linked with
-#   kernels_taken_by_$(here)  so too, kernels*.cu of other chapters
+#   kernels_taken_by_$(here)  kernels (.cu files) of other chapters that these are linked with
 #   not_in_exercises          objects, as patterns, that its exercise does without
 #   cub_device_cu             kernels whose host half chooses by the architecture, as CUB's does
 cub_device_cu :=

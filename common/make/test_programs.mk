@@ -38,7 +38,7 @@ $(newest_tests): $(newest_cu:%.cu=$D/%.o) $(filter %/reference.o,$(foreach d,$(c
 
 # ---- chapters' tests of a virtual T4, which need code for sm_75 ----------------------------------
 
-# A test whose kernels are all in its own file has them there, beside those for ARCH. With kernels in
+# If all kernels of a test are in its own file, that file is compiled for sm_75, too. With kernels in
 # kernels*.cu it has a twin, the program NAME_t4.
 t4_tests_cu := $(filter-out $(host_only_cu),$(shell grep -l check_on_t4 $(all_tests_cu)))
 $(t4_tests_cu:%.cu=$D/%.o): nvcc_also = $(if $(filter sm_75,$(ARCH)),,-gencode arch=compute_75,code=compute_75)
@@ -117,4 +117,4 @@ $(exercise_tests): $H/libgrader.a $(test_archives) | $V/tests/grader.conf $V/tes
 
 python_tests := $(if $(python3),$(patsubst %,common/%/tests/all.py,workshop workshop/mutants vgpu/look) \
   $(operators_python))
-script_tests := common/make/check_words.sh data/check.sh
+script_tests := common/make/check_make.sh data/check.sh

@@ -19,7 +19,7 @@ device_tests := $(lab_tests) $(chapter_tests) $(operators_tests)
 # ---- ALL, ONLY and SUITE -------------------------------------------------------------------------
 
 # Without any of them: what a user's machine can break, in minutes. That is the virtual GPU, the lab,
-# chapters 0 and 1, one case of every other chapter's newest step, the grader with our solution of
+# chapters 0 and 1, one case of every other chapter's newest step (where it has a tests/newest.cu), the grader with our solution of
 # exercise 1, and the tools; without cases in the suite `programs`, which start other chapters' programs.
 ALL ?=
 ONLY ?=
@@ -30,7 +30,8 @@ quick_tests := $(filter $(newest_tests) $(vgpu_tests_program) $(addprefix $V/tes
   $(if $(VGPU_LIBS),$(addprefix $V/tests/,$(filter exercise1-solution,$(exercises:%=exercise%-solution))))
 
 # ONLY='lab chapter7': a word names the programs that are called so or begin with it and a _, test_ in
-# front left out. Only where there are none, it names all that begin with it: chapter1 is not chapter 10.
+# front left out. If there is no such program, it names all that begin with the word: so chapter1 does not
+# choose chapter10.
 # $(call test_name,program): what ONLY calls it, its file, or a script's path
 test_name = $(patsubst $D/%,%,$(patsubst $V/%,%,$(patsubst $V/tests/%,%,$(patsubst $V/$(SUITE)/%,%,$1))))
 all_names = $(foreach t,$(tests),$(call test_name,$t))
@@ -122,7 +123,7 @@ test: export BENCH_PROGRAMS = $(if $(quick),,$(if $(filter vgpu-sm_90,$(DEVICE)-
 test: private export TEST_QUICK := $(quick)
 ifdef quick
 test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(tests))) of $(words $(tests)) test programs: all \
-  cases of all chapters from 2 on but one each, bad input, the operators, most exercises, the lessons' links and words; and \
+  cases of all chapters from 2 on but one each, bad input, the operators, most exercises, what make says to wrong words; and \
   cases that need programs of all chapters. They run with make test ALL=1, or some of them with ONLY
 endif
 # Tables that live as long as the process are no leaks. A program that a test compiles by itself meets the

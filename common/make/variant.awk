@@ -10,13 +10,21 @@ function fail(words) {
   failed = 1
   exit 1
 }
-# Replaces the lines of a hunk, which stand where none of the hunks before has looked.
-function apply(    at, i) {
+# The line at which a hunk's lines stand: where the diff says, else in the only place behind the last hunk's.
+function place(    at, i, found, places) {
   for (at = next_line; at + old_count - 1 <= count; ++at) {
     for (i = 1; i <= old_count && line[at + i - 1] == old[i]; ++i) ;
-    if (i > old_count) break
+    if (i <= old_count) continue
+    if (at == said_line) return at
+    found = at
+    ++places
   }
-  if (at + old_count - 1 > count) fail(step " no longer has these lines:\n" hunk)
+  if (!places) fail(step " no longer has these lines:\n" hunk)
+  if (places > 1) fail(step " has these lines " places " times; give the hunk more lines:\n" hunk)
+  return found
+}
+function apply(    at, i) {
+  at = place()
   for (i = next_line; i < at; ++i) result = result line[i] "\n"
   result = result new
   next_line = at + old_count
@@ -28,7 +36,14 @@ function apply(    at, i) {
   next_line = 1
   next
 }
-/^@@/ { if (in_hunk) apply(); in_hunk = 1; old_count = 0; new = hunk = ""; next }
+/^@@/ {
+  if (in_hunk) apply()
+  in_hunk = 1
+  old_count = 0
+  new = hunk = ""
+  said_line = substr($2, 2) + 0
+  next
+}
 !in_hunk { next }
 { mark = substr($0, 1, 1); text = substr($0, 2) }
 mark != "+" { old[++old_count] = text; hunk = hunk "  " text "\n" }

@@ -1,6 +1,7 @@
-# Variants that are kept as the few lines in which they differ from their step: variants/NAME.diff in a
-# chapter, as `git diff` prints it. The chapter includes one as "06_coalesced_k/no_padding.cuh"; its namespace
-# is called as the variant. Included by the Makefile.
+# A variant that differs from its step in a few lines is kept as those lines: chapters/NN_name/variants/NAME.diff,
+# as `git diff` prints them. From the diff and the step's file variant.awk makes $T/variants/NN_name/NAME.cuh. The
+# compiler gets -I$T/variants, so a chapter includes it as "NN_name/NAME.cuh"; its namespace is NAME. Included by
+# the Makefile.
 
 variants_made := $T/variants
 variant_diffs := $(wildcard chapters/*/variants/*.diff)

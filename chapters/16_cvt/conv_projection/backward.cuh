@@ -9,10 +9,10 @@
 // dmap needs sums over all positions before its first number is known, so dy and map are read
 // twice, and dmap is never stored. x is read once and dx written once:
 //
-//   sums     dy and map of q, k, v → Σ dy and Σ dy (map - mean) of slabs of rows
-//   finish   → dscale, dshift, and dmap as factor · dy + slope · (map - mean) + constant
-//   spread   dy, map, x → dx, and dw's 27 sums of each tile
-//   gather   → dw
+//   sums         dy and map of q, k, v → Σ dy and Σ dy (map - mean) of slabs of rows
+//   finish sums  → dscale, dshift, and dmap as factor · dy + slope · (map - mean) + constant
+//   spread       dy, map, x → dx, and dw's 27 sums of each tile
+//   gather       → dw
 #pragma once
 
 #include "moments.cuh"

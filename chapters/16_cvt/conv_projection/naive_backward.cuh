@@ -1,6 +1,6 @@
-// Back as a framework goes: for q, k and v separately BatchNorm's two sums, a pass that stores the
+// The gradients as a framework computes them, in fifteen launches: for q, k and v separately BatchNorm's two sums, a pass that stores the
 // gradient of the raw map, the convolution's gradient of x, which is added to what the others gave,
-// and its weights' gradient in two launches. Fifteen launches. Each of the three reads dy and map
+// and its weights' gradient in two launches. Each of the three reads dy and map
 // twice, stores dmap once and reads it twice; x is read three times, dx stored three times
 // and read twice.
 #pragma once

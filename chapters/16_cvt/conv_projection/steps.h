@@ -1,4 +1,4 @@
-// Steps of the convolutional projection, for its program and its tests; their kernels are compiled
+// Steps of the convolutional projection, for the chapter's program and tests; their kernels are compiled
 // once, in kernels_projection.cu.
 #pragma once
 
@@ -59,7 +59,7 @@ struct Step {
   }
 };
 
-// In the order in which they are told: naive and fused; back naive and fused, too.
+// In the lesson's order: naive, fused; of the gradients naive, back and backward.
 template <class T>
 const std::vector<Step<ForwardArguments<T>>>& forward_steps();
 template <class T>

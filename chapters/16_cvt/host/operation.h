@@ -25,7 +25,7 @@ struct OperationStep {
   Cost cost;
   StepLaunch run;                            // on copy i, modulo the number of copies
   std::function<NamedComparison()> compare;  // of what it left in copy 0, with the reference
-  // Its launches, with a scratch that lives as long as they do, where each is told by itself; else none.
+  // Its launches, with a scratch that lives as long as they do, where each has a line of its own in the table; else none.
   std::function<std::vector<OperationLaunch>()> launches = [] {
     return std::vector<OperationLaunch>();
   };

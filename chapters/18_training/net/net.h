@@ -1,4 +1,4 @@
-// A CvT that runs forward and backward, made of the functions in operations.h. All memory is taken
+// A CvT that runs forward and backward, made of chapter 16's functions (operations/operations.h). All memory is taken
 // when it is made; no step takes more, but for what the operations need for themselves.
 #pragma once
 

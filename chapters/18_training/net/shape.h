@@ -16,7 +16,7 @@ struct StageShape {
 
 // The class token joins in the last stage, as in the paper.
 struct NetShape {
-  int size = 28;  // pixels of a squared image
+  int size = 28;  // side of a square image, in pixels
   int in_channels = 1;
   int classes = 10;
   int mlp_ratio = 2;  // hidden values of the MLP a channel
@@ -40,10 +40,10 @@ struct NetShape {
   int channels_into(int stage) const { return stage == 0 ? in_channels : stages[stage - 1].width; }
 };
 
-// "28 x 28 pixels, stages of 32, 64, 128 channels and 1, 1, 2 blocks"
+// "28 x 28 pixels, stages of 32, 64, 96 channels and 1, 1, 1 blocks"
 std::string describe(const NetShape& shape);
 
-// Throws std::invalid_argument naming value and limit for what the operations of this chapter
+// Throws std::invalid_argument naming value and limit for what chapter 16's operations
 // cannot do: kernels, strides and paddings of embeddings, channels of a head, a width, a map
 // without pixels.
 void require_net_shape(const NetShape& shape);

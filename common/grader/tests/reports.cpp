@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "grader/grader.h"
 #include "grader/hints.h"
 #include "grader/testing.h"
 

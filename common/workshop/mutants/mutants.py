@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Mutation testing: plants each mistake of the lists in a copy of the tree and sees which test fails.
 
-    mutants.py --make COMMAND --folders HOST VGPU DEVICE [options]
+    mutants.py --make COMMAND --folders VGPU DEVICE [options]
 
 COMMAND is make with the variables of this build (its objects are used again); the folders are those
 of the test programs. `make mutants` calls this. For each mutant of the lists (lists.py):

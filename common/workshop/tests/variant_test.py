@@ -54,6 +54,14 @@ class Variant(Case):
         status, _, said = self.made(DIFF, STEP.replace("int c", "int z"))
         self.assertEqual((status, said.splitlines()[1]), (1, "  int c;"))
 
+    def test_lines_that_stand_in_several_places(self):
+        diff = DIFF[:DIFF.index("@@")] + "@@ -5,1 +5,1 @@\n-int a;\n+int x;\n"
+        twice = STEP.replace("int b;", "int a;")
+        self.assertEqual(self.made(diff, twice)[1].count("int x;\nint a;"), 1)  # where the diff says
+        status, _, said = self.made(diff, "// one more\n" * 9 + twice)
+        self.assertEqual(status, 1)
+        self.assertIn("has these lines 2 times; give the hunk more lines:\n  int a;", said)
+
     def test_what_is_no_diff_is_said(self):
         self.assertIn("changes nothing", self.made("words\n")[2])
         self.assertIn("there is no other.cuh", self.made(DIFF.replace("a/kernel", "a/other"))[2])
