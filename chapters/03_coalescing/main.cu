@@ -22,10 +22,11 @@ const std::vector<lab::AttentionStep> kSteps = {
 int main(int argc, char** argv) {
   return lab::guarded_main(kChapter, [&] {
     // Flags and problem: Q, K and V of a photo, from a file or random.
-    lab::AttentionOptions options = lab::attention_options(
-        argc, argv,
-        "Chapter 3: attention with coalesced 16-byte loads, then with the work divided differently.",
-        kSteps);
+    lab::AttentionOptions options =
+        lab::attention_options(argc, argv,
+                               "Chapter 3: attention with coalesced 16-byte loads, then with the "
+                               "work divided differently.",
+                               kSteps);
     const std::vector<lab::AttentionStep> steps = lab::chosen_steps(options.step, kSteps);
     if (options.all) return lab::run_all(argc, argv, options);
     lab::AttentionInput input = lab::read_input(options);

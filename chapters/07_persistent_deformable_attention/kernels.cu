@@ -59,7 +59,7 @@ void launch_persistent_mutant(const std::string& step, const void* kernel, const
   lab::check(cudaDeviceSynchronize());
 }
 
-Clusters numbers_of(const ClusterPlan& plan) {
+Clusters cluster_numbers(const ClusterPlan& plan) {
   return {plan.blocks, plan.clusters, plan.staging.bytes};
 }
 
@@ -93,11 +93,12 @@ unsigned blocks_of_persistent(const DeformableShape& shape, int bytes) {
 int dealt_in_advance(const DeformableShape& shape) { return work_of(shape).fixed; }
 
 Clusters planned_clusters(const DeformableShape& shape) {
-  return numbers_of(shape.channels == 32 ? plan_clusters(cluster_kernel<32>, shape)
-                                         : plan_clusters(cluster_kernel<64>, shape));
+  return cluster_numbers(shape.channels == 32 ? plan_clusters(cluster_kernel<32>, shape)
+                                              : plan_clusters(cluster_kernel<64>, shape));
 }
 Clusters known_clusters(const DeformableShape& shape) {
-  return numbers_of(shape.channels == 32 ? known_clusters<32>(shape) : known_clusters<64>(shape));
+  return cluster_numbers(shape.channels == 32 ? known_clusters<32>(shape)
+                                              : known_clusters<64>(shape));
 }
 
 std::pair<int, int> box_and_room(int pixels) { return {box_of(pixels), pixels_in_boxes(pixels)}; }

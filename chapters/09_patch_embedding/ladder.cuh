@@ -14,7 +14,7 @@ namespace patch_embedding {
 using Memory = lab::DeviceArray<uint4>;
 
 // Device memory of that many bytes that lives as long as those who hold it.
-inline std::shared_ptr<Memory> memory_of(size_t bytes) {
+inline std::shared_ptr<Memory> allocated(size_t bytes) {
   return std::make_shared<Memory>((bytes + 15) / 16, "patch embedding's memory");
 }
 inline Inputs inputs_of(const HostArrays& arrays) {
@@ -42,7 +42,7 @@ constexpr int kAtOnce = 128;  // grids that a GPU runs at a time, since sm_75
 inline Step streams_step(int count) {
   return {count == 1 ? "1 stream" : std::to_string(count) + " streams",
           [count](HostArrays& a, const Shape& shape, const Part& part) {
-            const auto memory = memory_of(size_t(count) * kDotBytes);
+            const auto memory = allocated(size_t(count) * kDotBytes);
             const auto all = streams_of(count);
             return [=, &a] {
               streams(inputs_of(a), a.tokens.data(), shape, part, a.patches.data(), memory->data(),
@@ -57,7 +57,7 @@ inline std::vector<Step> steps_of(int stream_count) {
   std::vector<Step> steps;
   steps.push_back({"channel launches",
                    [](HostArrays& a, const Shape& shape, const Part& part) {
-                     const auto memory = memory_of(kChannelLaunchesBytes);
+                     const auto memory = allocated(kChannelLaunchesBytes);
                      return [=, &a] {
                        channel_launches(inputs_of(a), a.tokens.data(), shape, part, memory->data());
                      };
@@ -65,7 +65,7 @@ inline std::vector<Step> steps_of(int stream_count) {
                    [](const Shape&, const Part& part) { return channel_launches_traffic(part); }});
   steps.push_back({"unified",
                    [](HostArrays& a, const Shape& shape, const Part& part) {
-                     const auto memory = memory_of(kDotBytes);
+                     const auto memory = allocated(kDotBytes);
                      return [=, &a] {
                        unified(inputs_of(a), a.tokens.data(), shape, part, a.patches.data(),
                                memory->data());
@@ -77,7 +77,7 @@ inline std::vector<Step> steps_of(int stream_count) {
   if (stream_count != kAtOnce) steps.push_back(streams_step(kAtOnce));
   steps.push_back({"resident",
                    [](HostArrays& a, const Shape& shape, const Part& part) {
-                     const auto memory = memory_of(resident_bytes(part));
+                     const auto memory = allocated(resident_bytes(part));
                      const auto stream = streams_of(1);
                      return [=, &a] {
                        resident(inputs_of(a), a.tokens.data(), shape, part, a.patches.data(),
@@ -87,7 +87,7 @@ inline std::vector<Step> steps_of(int stream_count) {
                    [](const Shape&, const Part& part) { return resident_traffic(part); }});
   steps.push_back({"graph",
                    [](HostArrays& a, const Shape& shape, const Part& part) {
-                     const auto memory = memory_of(resident_bytes(part));
+                     const auto memory = allocated(resident_bytes(part));
                      const auto stream = streams_of(1);
                      const auto graph =
                          std::make_shared<Graph>(inputs_of(a), shape, part, a.patches.data(),
@@ -101,7 +101,7 @@ inline std::vector<Step> steps_of(int stream_count) {
   steps.push_back(
       {"one product",
        [](HostArrays& a, const Shape& shape, const Part&) {
-         const auto memory = memory_of(one_product_bytes(shape));
+         const auto memory = allocated(one_product_bytes(shape));
          const auto stream = streams_of(1);
          return [=, &a] {
            one_product(inputs_of(a), a.tokens.data(), shape, memory->data(), stream->front());

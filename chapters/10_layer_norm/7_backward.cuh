@@ -228,7 +228,7 @@ void launch_slabs(const T* dy, const T* x, const Moments* moments, float* dscale
 }
 
 // Floats that the two stages hand over: [slabs, 2, columns].
-inline int64_t partials_of(const Shape& shape) {
+inline int64_t partial_count(const Shape& shape) {
   return int64_t(slabs_of(shape)) * 2 * shape.columns;
 }
 

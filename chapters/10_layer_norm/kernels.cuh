@@ -25,7 +25,7 @@ lab::LayerNormKernels<T> kernels() {
   all.residual = residual<T>;
   all.residual_fits = residual_fits<T>;
   all.backward_dx = backward_dx<T>;
-  all.partials_of = partials_of;
+  all.partial_count = partial_count;
   all.slab_sums = slab_sums<T>;
   all.column_sums = column_sums;
   all.atomics = backward_atomics<T>;

@@ -31,7 +31,7 @@ ExitCode run(LayerNormOptions& options) {
     require_storage_range(problem, expected);
   }
   const int copies = rotation_copies(device, 2.0 * double(shape.elements()) * sizeof(T));
-  auto arrays = upload<T>(problem, copies, kernels.partials_of(shape));
+  auto arrays = upload<T>(problem, copies, kernels.partial_count(shape));
   LayerNormArrays<T>& checked = arrays[0];
   const auto time = [&](const StepLaunch& launch) {
     return time_step(device, launch, copies, options.warmup, options.iterations);

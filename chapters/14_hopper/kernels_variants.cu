@@ -1,10 +1,10 @@
 // The variants that differ from their steps by a few lines, each in a namespace of its own. (Beside the steps
 // their names would be ambiguous.)
 #include "14_hopper/every_maximum.cuh"  // variants/every_maximum.diff
-#include "14_hopper/head_by_head.cuh"  // variants/head_by_head.diff
-#include "14_hopper/no_turns.cuh"  // variants/no_turns.diff
-#include "14_hopper/one_block.cuh"  // variants/one_block.diff
-#include "14_hopper/polynomials.cuh"  // variants/polynomials.diff
+#include "14_hopper/head_by_head.cuh"   // variants/head_by_head.diff
+#include "14_hopper/no_turns.cuh"       // variants/no_turns.diff
+#include "14_hopper/one_block.cuh"      // variants/one_block.diff
+#include "14_hopper/polynomials.cuh"    // variants/polynomials.diff
 #include "kernels.h"
 
 namespace hopper {

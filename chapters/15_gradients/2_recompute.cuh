@@ -45,7 +45,7 @@ struct Eight {
   float value[8];
 };
 template <class Tile>
-__device__ Eight eight_of(Tile& tile, int row, int piece) {
+__device__ Eight eight_at(Tile& tile, int row, int piece) {
   const EightHalves halves = reinterpret_cast<const EightHalves&>(tile.at(row, 8 * piece));
   Eight result;
 #pragma unroll
@@ -94,11 +94,11 @@ __global__ void __launch_bounds__(kRecomputeThreads)
     // scores are all far below 0, a score of 0 would have an infinite one.
     float score[kOfWarp] = {}, dP[kOfWarp] = {};
     for (int piece = 0; piece < kHeadDim / 8; ++piece) {
-      const Eight key = eight_of(tiles.k, lane, piece), value = eight_of(tiles.v, lane, piece);
+      const Eight key = eight_at(tiles.k, lane, piece), value = eight_at(tiles.v, lane, piece);
 #pragma unroll
       for (int i = 0; i < kOfWarp; ++i) {
-        add_product(score[i], eight_of(tiles.q, own + i, piece), key);
-        add_product(dP[i], eight_of(tiles.d_o, own + i, piece), value);
+        add_product(score[i], eight_at(tiles.q, own + i, piece), key);
+        add_product(dP[i], eight_at(tiles.d_o, own + i, piece), value);
       }
     }
 #pragma unroll

@@ -38,7 +38,7 @@ Predicted predicted_of(const json::Value& counters) {
 }
 
 // Times add up, stalls by how long each launch takes; without one of the launches there is no sum.
-Predicted sum_of(const std::vector<Predicted>& launches) {
+Predicted summed(const std::vector<Predicted>& launches) {
   if (launches.size() == 1) return launches[0];
   Predicted sum;
   sum.us = sum.error = 0;
@@ -167,7 +167,7 @@ Predicted Report::Body::predicted(size_t row) const {
     launches.push_back(predicted_of(counters(launch)));
     launches.back().us *= rows[launch].launches;
   }
-  return sum_of(launches);
+  return summed(launches);
 }
 
 std::vector<size_t> Report::Body::order() const {

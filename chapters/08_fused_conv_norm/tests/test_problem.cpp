@@ -29,7 +29,7 @@ using lab::testing::or_null;
 
 namespace {
 
-std::vector<double> y_of(const ConvNormCase& c) {
+std::vector<double> reference_output(const ConvNormCase& c) {
   std::vector<double> y(c.shape.y_elements());
   reference::conv_norm(c.x.data(), c.weight.data(), or_null(c.bias), c.gamma.data(), c.beta.data(),
                        or_null(c.residual), c.shape, y.data());
@@ -72,7 +72,7 @@ TEST_CASE("conv-norm reference: PyTorch's arrays to 12 digits") {
     lab::Comparison result = compare(conv, c.conv, 1e-12, c.shape);
     CHECK_MESSAGE(result.pass, result.describe());
     // A mean of 1e4 takes 4 digits of the deviations.
-    result = compare(y_of(c), c.y, 1e-11, c.shape);
+    result = compare(reference_output(c), c.y, 1e-11, c.shape);
     CHECK_MESSAGE(result.pass, result.describe());
     if (c.values == "normal" && c.shape.upsample == 1)
       seen.insert({c.shape.kernel, c.shape.stride, int(c.shape.padding)});

@@ -69,7 +69,7 @@ void run_backward(const LayerNormOptions& options, const Device& device,
   const Comparison stages_right = compare_sums();
   const std::vector<float> by_stages = sums();
   report.add("slab sums", slab_time, cost(2), stages_right);
-  const double partials = double(kernels.partials_of(shape));
+  const double partials = double(kernels.partial_count(shape));
   report.add("column sums", column_time, {4 * (partials + 2.0 * shape.columns), partials},
              stages_right);
 

@@ -137,7 +137,7 @@ double largest(const std::vector<double>& values) {
   for (const double v : values) most = std::max(most, std::abs(v));
   return most;
 }
-double norm_of(const std::vector<double>& values) {
+double l2_norm(const std::vector<double>& values) {
   double squares = 0;
   for (const double v : values) squares += v * v;
   return std::sqrt(squares);
@@ -173,7 +173,7 @@ std::vector<RowErrors> row_errors(const std::vector<double>& x, const Shape& sha
 Tolerance rounded_tolerance(double atol, Storage storage, const std::vector<double>& expected) {
   const double unit = unit_of(storage) + 4 * kUnit;
   const double tiny = storage == Storage::kFp16 ? 0x1p-25 : 0;  // below 2^-14 steps are 2^-24
-  const double all = norm_of(expected);
+  const double all = l2_norm(expected);
   const double spread = all > 0 ? (atol + tiny) * std::sqrt(double(expected.size())) / all : 0;
   return {atol + tiny, unit, 0.5 * spread + 0.75 * unit};
 }

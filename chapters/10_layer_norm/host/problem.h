@@ -90,7 +90,7 @@ struct LayerNormKernels {
   bool (*residual_fits)(const Shape& shape) = nullptr;  // else it is add and norm
   void (*backward_dx)(const T* dy, const T* x, const T* scale, T* dx, layer_norm::Moments* moments,
                       const Shape& shape, cudaStream_t stream) = nullptr;
-  int64_t (*partials_of)(const Shape& shape) = nullptr;  // floats
+  int64_t (*partial_count)(const Shape& shape) = nullptr;  // floats
   void (*slab_sums)(const T* dy, const T* x, const layer_norm::Moments* moments, float* partials,
                     const Shape& shape, cudaStream_t stream) = nullptr;
   void (*column_sums)(const float* partials, float* dscale, float* dbias, const Shape& shape,

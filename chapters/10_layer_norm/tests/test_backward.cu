@@ -20,7 +20,7 @@ template <class T>
 void two_stages(const T* dy, const T* x, const LayerNormMoments* moments, float* dscale,
                 float* dbias, const LayerNormShape& shape, cudaStream_t stream) {
   const lab::LayerNormKernels<T> kernels = steps::kernels<T>();
-  lab::DeviceArray<float> partials(size_t(kernels.partials_of(shape)), "partials");
+  lab::DeviceArray<float> partials(size_t(kernels.partial_count(shape)), "partials");
   partials.fill_nan();
   kernels.slab_sums(dy, x, moments, partials.data(), shape, stream);
   kernels.column_sums(partials.data(), dscale, dbias, shape, stream);
@@ -72,7 +72,8 @@ TEST_CASE("backward: replayed from a graph") {
   if (skipped("backward: graph")) return;
   const LayerNormCase problem = layer_norm_case({150, 192, 1e-6f}, Storage::kFp16, 4);
   const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
-  lab::DeviceArray<float> partials(size_t(kernels.partials_of(problem.problem.shape)), "partials");
+  lab::DeviceArray<float> partials(size_t(kernels.partial_count(problem.problem.shape)),
+                                   "partials");
   partials.fill_nan();
   const ColumnStep<half> stages = [&](const half* dy, const half* x,
                                       const LayerNormMoments* moments, float* dscale, float* dbias,
@@ -92,7 +93,7 @@ TEST_CASE("backward: two stages give the same bits in every order, atomics need 
   const LayerNormCase problem = layer_norm_case({517, 192, 1e-6f}, Storage::kFp16, 2);
   const lab::LayerNormKernels<half> kernels = steps::kernels<half>();
   // (More slabs of rows than a block of the second stage has warps.)
-  REQUIRE(kernels.partials_of(problem.problem.shape) > 8 * 2 * 192);
+  REQUIRE(kernels.partial_count(problem.problem.shape) > 8 * 2 * 192);
   const auto run = [&](const ColumnStep<half>& columns) {
     const auto outcome = run_backward<half>(kernels.backward_dx, columns, problem);
     CHECK_MESSAGE(outcome.caught_by == "", outcome.details);
@@ -123,7 +124,7 @@ TEST_CASE("backward counters: bytes, requests, atomics and partial sums") {
       scale(std::vector<half>(size_t(shape.columns), half(1.0f)), "scale");
   lab::DeviceArray<half> dx(ones.size(), "dx");
   lab::DeviceArray<LayerNormMoments> moments(size_t(shape.rows), "moments");
-  lab::DeviceArray<float> partials(size_t(kernels.partials_of(shape)), "partials"),
+  lab::DeviceArray<float> partials(size_t(kernels.partial_count(shape)), "partials"),
       dscale(size_t(shape.columns), "dscale"), dbias(size_t(shape.columns), "dbias");
 
   kernels.backward_dx(dy.data(), x.data(), scale.data(), dx.data(), moments.data(), shape, nullptr);
@@ -201,7 +202,7 @@ TEST_CASE("planted bugs on the way back: each is caught, and by what" *
             lab::check(cudaDeviceSynchronize());
             return;
           }
-          lab::DeviceArray<float> partials(size_t(steps::kernels<float>().partials_of(shape)),
+          lab::DeviceArray<float> partials(size_t(steps::kernels<float>().partial_count(shape)),
                                            "partials");
           launch(slab_of(number, 0), slabs.blocks, slabs.threads, 0, stream, dy, x, moments,
                  partials.data(), partials.data() + shape.columns, shape);

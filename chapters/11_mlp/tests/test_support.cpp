@@ -111,11 +111,11 @@ template ProductOutcome run_product(const AnyProduct<float>&, const ProductTrial
 
 namespace {
 
-std::vector<float> floats_of(const std::string& name) {
+std::vector<float> golden_floats(const std::string& name) {
   const Array array = read_npy(repository_path("data/golden/mlp_" + name + ".npy"));
   return {array.values.begin(), array.values.end()};
 }
-std::vector<double> doubles_of(const std::string& name) {
+std::vector<double> golden_doubles(const std::string& name) {
   return read_npy(repository_path("data/golden/mlp_" + name + ".npy")).values;
 }
 
@@ -127,11 +127,11 @@ MlpGolden mlp_golden() {
   MlpGolden golden;
   golden.problem.sizes = {1, manifest.at("tokens").get<int>(), manifest.at("width").get<int>(),
                           manifest.at("hidden").get<int>()};
-  golden.problem.x = floats_of("x"), golden.problem.w1 = floats_of("w1");
-  golden.problem.b1 = floats_of("b1"), golden.problem.w2 = floats_of("w2");
-  golden.problem.b2 = floats_of("b2");
+  golden.problem.x = golden_floats("x"), golden.problem.w1 = golden_floats("w1");
+  golden.problem.b1 = golden_floats("b1"), golden.problem.w2 = golden_floats("w2");
+  golden.problem.b2 = golden_floats("b2");
   golden.problem.source = "PyTorch";
-  golden.hidden = doubles_of("hidden"), golden.y = doubles_of("y");
+  golden.hidden = golden_doubles("hidden"), golden.y = golden_doubles("y");
   return golden;
 }
 
@@ -148,8 +148,8 @@ std::vector<ProductTrial> product_golden_trials() {
     return result;
   };
   return {trial("PyTorch, fc1 and GELU", p.sizes.first(), p.x, p.w1, p.b1, {}, golden.hidden),
-          trial("PyTorch, fc2 and residual", p.sizes.second(), floats_of("hidden16"), p.w2, p.b2,
-                p.x, doubles_of("y_of_hidden16"))};
+          trial("PyTorch, fc2 and residual", p.sizes.second(), golden_floats("hidden16"), p.w2,
+                p.b2, p.x, golden_doubles("y_of_hidden16"))};
 }
 
 }  // namespace lab::testing

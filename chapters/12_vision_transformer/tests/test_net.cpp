@@ -299,7 +299,7 @@ TEST_CASE("labels: names with and without a synset's number, as many as classes"
 namespace {
 
 // Two buffers that live at the same time and overlap in memory; "" where there are none.
-std::string clash_of(const std::vector<Buffer>& buffers) {
+std::string overlapping_buffers(const std::vector<Buffer>& buffers) {
   for (size_t i = 0; i < buffers.size(); ++i)
     for (size_t j = i + 1; j < buffers.size(); ++j) {
       const Buffer &a = buffers[i], &b = buffers[j];
@@ -320,9 +320,9 @@ TEST_CASE("memory plan: no place is used by two at once, and none is wasted") {
   CHECK(plan.separate_bytes == 3 * 1024);
   CHECK(plan.most_alive == 2 * 1024);
   CHECK(chain[0].offset == chain[2].offset);
-  CHECK(clash_of(chain) == "");
+  CHECK(overlapping_buffers(chain) == "");
   chain[1].offset = chain[0].offset;  // the check can fail
-  CHECK(clash_of(chain) == "a and b");
+  CHECK(overlapping_buffers(chain) == "a and b");
 
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::vector<Buffer> buffers;
@@ -333,7 +333,7 @@ TEST_CASE("memory plan: no place is used by two at once, and none is wasted") {
     }
     plan = plan_memory(buffers);
     CAPTURE(seed);
-    CHECK(clash_of(buffers) == "");
+    CHECK(overlapping_buffers(buffers) == "");
     CHECK(plan.bytes >= plan.most_alive);
     CHECK(plan.bytes <= plan.separate_bytes);
     for (const Buffer& buffer : buffers) {

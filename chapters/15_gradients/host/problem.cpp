@@ -52,12 +52,12 @@ std::vector<double> size_of_keys(const std::vector<half>& d_k, const AttentionSh
 
 namespace {
 
-double norm_of(const std::vector<double>& values) {
+double l2_norm(const std::vector<double>& values) {
   double squares = 0;
   for (const double v : values) squares += v * v;
   return std::sqrt(squares);
 }
-float largest_of(const std::vector<half>& values) {
+float largest_magnitude(const std::vector<half>& values) {
   float most = 0;
   for (const half v : values) most = std::max(most, std::abs(__half2float(v)));
   return most;
@@ -67,10 +67,10 @@ float largest_of(const std::vector<half>& values) {
 Tolerance rounded(const std::vector<double>& errors, const std::vector<double>& expected) {
   constexpr double kUnit = 0x1p-11, kTiny = 0x1p-25;
   const double most = *std::max_element(errors.begin(), errors.end());
-  const double all = norm_of(expected);
+  const double all = l2_norm(expected);
   const double tiny = kTiny * std::sqrt(double(expected.size()));
   // Where all should be 0, as with one token, the absolute tolerance decides.
-  const double spread = all > 0 ? (norm_of(errors) + tiny) / all : INFINITY;
+  const double spread = all > 0 ? (l2_norm(errors) + tiny) / all : INFINITY;
   return {most + kTiny, kUnit, 0.5 * spread + 0.75 * kUnit};
 }
 
@@ -91,11 +91,11 @@ GradientExpected computed(const GradientProblem& problem) {
   expected.for_dQ = rounded(dQ_error, expected.dQ);
   expected.for_dK = rounded(dK_error, expected.dK);
   expected.for_dV = rounded(dV_error, expected.dV);
-  expected.for_O = Tolerance::fp16_mean(double(largest_of(problem.attention.v)));
+  expected.for_O = Tolerance::fp16_mean(double(largest_magnitude(problem.attention.v)));
   // A sum of weights is off by (tokens + 8) 2^-24 of itself, and by what scores are off.
   const double score = std::abs(double(shape.scale)) * shape.head_dim *
-                       double(largest_of(problem.attention.q)) *
-                       double(largest_of(problem.attention.k));
+                       double(largest_magnitude(problem.attention.q)) *
+                       double(largest_magnitude(problem.attention.k));
   const double sum = 0x1p-24 * ((shape.head_dim + 8) * score + shape.tokens + 16);
   expected.for_log_sum_exp = {sum, 0x1p-20, 1};
   return expected;

@@ -21,7 +21,8 @@ bias_table::Problem random_problem(int batch, int heads, int height, int width, 
 }
 
 // The text from `first` to `last`, without the latter.
-std::string part_of(const std::string& text, const std::string& first, const std::string& last) {
+std::string text_between(const std::string& text, const std::string& first,
+                         const std::string& last) {
   const size_t begin = text.find(first), end = text.find(last);
   REQUIRE(begin < end);
   REQUIRE(end != std::string::npos);
@@ -81,7 +82,7 @@ TEST_CASE("exercise 15: points") {
   };
   const std::string in_shared = by_pair("sums[0");
   const std::string table_launch =
-      part_of(solution, "  const unsigned adders", "  cudaFreeAsync(partial, stream);");
+      text_between(solution, "  const unsigned adders", "  cudaFreeAsync(partial, stream);");
   // Straight to dBias, which is called partial then.
   const std::string never_cleared = planted(
       planted(planted(by_pair("partial[matrix % heads * cells"), sums_to_global, "(void)sums;"),

@@ -329,7 +329,7 @@ Arrays arrays_of(const Component& component, const std::string& copy) {
 }
 
 // The worst of what a step must give.
-NamedComparison worst_of(const std::vector<Expected>& expected, const Arrays& arrays) {
+NamedComparison worst_comparison(const std::vector<Expected>& expected, const Arrays& arrays) {
   std::optional<NamedComparison> worst;
   for (const Expected& e : expected) {
     const Comparison c =
@@ -361,7 +361,7 @@ class ComponentOperation : public Operation {
         added.run = [this, &step](int i, cudaStream_t stream) {
           step.run(arrays_[size_t(i % copies)], stream);
         };
-        added.compare = [this, back] { return worst_of(expected_[back], arrays_[0]); };
+        added.compare = [this, back] { return worst_comparison(expected_[back], arrays_[0]); };
       }
     }
   }

@@ -9,7 +9,7 @@
 namespace lab {
 
 template <class T>
-std::vector<T> numbers_of(const std::vector<double>& values) {
+std::vector<T> converted(const std::vector<double>& values) {
   std::vector<T> result(values.size());
   for (size_t i = 0; i < values.size(); ++i) result[i] = T(float(values[i]));
   return result;
@@ -20,12 +20,12 @@ template <class T>
 class ProjectionArrays {
  public:
   explicit ProjectionArrays(const ProjectionProblem& problem, bool running = true)
-      : x(numbers_of<T>(problem.in.x), "x"), dx(problem.in.x.size(), "dx") {
+      : x(converted<T>(problem.in.x), "x"), dx(problem.in.x.size(), "dx") {
     dx.fill_nan();
     for (int i = 0; i < 3; ++i) {
       const std::string of = std::string("_") + "qkv"[i];
       const auto single = [&](auto& array, const std::vector<double>& values, const char* name) {
-        array = std::make_unique<DeviceArray<float>>(numbers_of<float>(values), name + of);
+        array = std::make_unique<DeviceArray<float>>(converted<float>(values), name + of);
       };
       const auto empty = [&](auto& array, size_t count, const char* name) {
         using Array = typename std::remove_reference_t<decltype(array)>::element_type;
@@ -41,7 +41,7 @@ class ProjectionArrays {
         single(running_variance[i], problem.running_variance[i], "running_variance");
       }
       empty(map[i], problem.dy[i].size(), "map");
-      dmap[i] = std::make_unique<DeviceArray<T>>(numbers_of<T>(problem.dy[i]), "dmap" + of);
+      dmap[i] = std::make_unique<DeviceArray<T>>(converted<T>(problem.dy[i]), "dmap" + of);
       empty(mean[i], channels, "mean");
       empty(inverse[i], channels, "inverse_deviation");
       empty(factor[i], channels, "factor");
@@ -68,8 +68,8 @@ class ProjectionArrays {
   // Running statistics as they are before a step.
   void reset_running(const ProjectionProblem& problem) {
     for (int i = 0; i < 3 && running_mean[i]; ++i) {
-      running_mean[i]->upload(numbers_of<float>(problem.running_mean[i]));
-      running_variance[i]->upload(numbers_of<float>(problem.running_variance[i]));
+      running_mean[i]->upload(converted<float>(problem.running_mean[i]));
+      running_variance[i]->upload(converted<float>(problem.running_variance[i]));
     }
   }
 

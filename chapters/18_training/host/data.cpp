@@ -65,7 +65,7 @@ Idx read_one(const std::string& path, int rank) {
 }
 
 // `count` images from number `first` on.
-Dataset part_of(const Dataset& data, int first, int count) {
+Dataset slice_of_data(const Dataset& data, int first, int count) {
   const auto image = data.images.begin() + int64_t(first) * kPixels;
   return {count,
           {image, image + int64_t(count) * kPixels},
@@ -106,8 +106,8 @@ Split read_excerpt() {
   if (all.count <= kExcerptTraining)
     throw UsageError(
         format("%s: %d images, must be more than %d", folder.c_str(), all.count, kExcerptTraining));
-  return {part_of(all, 0, kExcerptTraining),
-          part_of(all, kExcerptTraining, all.count - kExcerptTraining)};
+  return {slice_of_data(all, 0, kExcerptTraining),
+          slice_of_data(all, kExcerptTraining, all.count - kExcerptTraining)};
 }
 
 Split read_folder(const std::string& folder, int held_out) {
@@ -115,7 +115,7 @@ Split read_folder(const std::string& folder, int held_out) {
   Split split;
   split.training = read_idx(path + "train-images-idx3-ubyte", path + "train-labels-idx1-ubyte");
   const Dataset test = read_idx(path + "t10k-images-idx3-ubyte", path + "t10k-labels-idx1-ubyte");
-  split.held_out = part_of(test, 0, std::min(held_out, test.count));
+  split.held_out = slice_of_data(test, 0, std::min(held_out, test.count));
   return split;
 }
 

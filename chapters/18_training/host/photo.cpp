@@ -16,7 +16,7 @@ constexpr int kShown = 3;  // classes
 
 // The photo's centre as the training images are: 28 x 28, a light garment on black. A light
 // background is turned around; `turned` says so.
-std::vector<float> garment_of(const lab::Image& photo, bool& turned) {
+std::vector<float> as_garment(const lab::Image& photo, bool& turned) {
   const lab::Image small = lab::square(photo, kSide);
   std::vector<double> grey;
   double border = 0, count = 0;
@@ -41,7 +41,7 @@ lab::ExitCode read_photo(const TrainingOptions& options) {
   Net net(NetShape{}, 1);
   load_parameters(options.checkpoint, net);
   bool turned = false;
-  const std::vector<float> logits = logits_of(net, garment_of(photo, turned), 1);
+  const std::vector<float> logits = logits_of(net, as_garment(photo, turned), 1);
   const std::vector<double> p = probabilities(logits.data(), kClasses);
   std::vector<int> order(kClasses);
   std::iota(order.begin(), order.end(), 0);

@@ -66,7 +66,7 @@ void line(lab::Image& image, double x0, double y0, double x1, double y1, int thi
 }
 
 // 1, 2 or 5 times a power of ten, so that at most `most` of them fill `whole`.
-double tick_of(double whole, int most) {
+double tick_distance(double whole, int most) {
   for (double power = 1e-3;; power *= 10)
     for (const double factor : {1, 2, 5})
       if (whole / (factor * power) <= most) return factor * power;
@@ -98,7 +98,7 @@ lab::Image loss_curve(const std::vector<float>& losses, const std::string& below
     return kHeight - kBottom - loss / most * (kHeight - kTop - kBottom);
   };
   draw_text(image, kLeft, 10, "loss of each step, and the mean of 20", 2, kInk);
-  const double tick = tick_of(most, 6), step_tick = std::max(1.0, tick_of(steps, 8));
+  const double tick = tick_distance(most, 6), step_tick = std::max(1.0, tick_distance(steps, 8));
   for (double value = 0; value <= most; value += tick) {
     line(image, kLeft, y_of(value), kWidth - kRight, y_of(value), 1, kGrey);
     draw_text(image, 10, int(y_of(value)) - 6, lab::format("%.1f", value), 2, kInk);

@@ -27,7 +27,7 @@ constexpr int kGoldenSteps = 20;                // of which PyTorch's losses are
 constexpr int kLinearImages =
     60'000;  // that the linear classifier sees, each as often as that needs
 
-int right_of(Net& net, const Dataset& data) {
+int right_answers(Net& net, const Dataset& data) {
   std::vector<int> all(data.count);
   std::iota(all.begin(), all.end(), 0);
   const std::vector<int> answered =
@@ -62,7 +62,7 @@ void StepTable::add_step() {
   }
   if (steps >= 100 && step % (steps / 4) == 0 && step < steps)
     std::printf("%8lld held out: %d of %d right\n", static_cast<long long>(step),
-                right_of(trainer_.net(), held_out_), held_out_.count);
+                right_answers(trainer_.net(), held_out_), held_out_.count);
 }
 
 // ---- What the result is compared with -----------------------------------------------------------
