@@ -56,7 +56,7 @@ void backward(Call& call, const vision_tensor* dy, const vision_tensor* x,
   float* d_scale_ = call.output<float>("d_scale", d_scale, columns);
   float* d_bias_ = call.output<float>("d_bias", d_bias, columns);
   const Scratch moments(int64_t(shape.rows) * int64_t(sizeof(layer_norm::Moments)), stream);
-  const Scratch partials(layer_norm::partials_of(shape) * int64_t(sizeof(float)), stream);
+  const Scratch partials(layer_norm::partial_count(shape) * int64_t(sizeof(float)), stream);
   layer_norm::backward_dx<T>(dy_, x_, scale_, dx_, moments.as<layer_norm::Moments>(), shape,
                              stream);
   layer_norm::slab_sums<T>(dy_, x_, moments.as<layer_norm::Moments>(), partials.as<float>(), shape,
