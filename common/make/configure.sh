@@ -228,11 +228,11 @@ name_libraries() {
 }
 
 # glibc 2.43 declares rsqrt and rsqrtf as functions that never throw. CUDA 13.0's header declares them, too, and a
-# compiler takes both only when they agree.
+# compiler takes both only when they agree. (Written once: what is built depends on the header's time.)
 agree_with_glibc() {
-  ! echo '#include <math.h>' | g++ -E -D_GNU_SOURCE -x c++ - | grep -qw rsqrt ||
-    sed -i -E '/^extern .*[ (]rsqrtf?\((double|float) x\);/s/;$/ noexcept (true);/' \
-      $wheels/cuda/include/crt/math_functions.h
+  local header=$wheels/cuda/include/crt/math_functions.h throwing='^extern .*[ (]rsqrtf?\((double|float) x\);'
+  ! grep -qE "$throwing" $header || ! echo '#include <math.h>' | g++ -E -D_GNU_SOURCE -x c++ - | grep -qw rsqrt ||
+    sed -i -E "/$throwing/s/;\$/ noexcept (true);/" $header
 }
 
 if [ "$toolkit" = auto ] && system_toolkit; then
