@@ -33,6 +33,7 @@ FILE = "quoted.json"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 KEPT = ("us", "error", "issue_share", "stalls")
 LEAST_SHARE = 0.02  # of all waiting, at a line that is kept
+MADE, VARIANT = re.compile(r"^build/[^/]+/variants/([^/]+)/(\w+)\.cuh$"), r"chapters/\1/variants/\2.diff"
 OF_LINES = ("03_coalescing", "14_hopper")  # chapters whose lessons say at which lines warps wait
 
 
@@ -55,7 +56,7 @@ def waits_at(predicted):
     found = {}
     for line in predicted.get("lines", ()):
         if text := text_at(line["file"], line["line"]):
-            key = f"{line['file']}: {text}"
+            key = f"{MADE.sub(VARIANT, line['file'])}: {text}"
             found[key] = found.get(key, 0) + line["share"]
     return {key: round(share, 4) for key, share in sorted(found.items(), key=lambda of: -of[1])
             if share >= LEAST_SHARE}
