@@ -1,6 +1,7 @@
 // Floating-point numbers as the checks see them in registers and in memory: which are infinite or NaN.
 #pragma once
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

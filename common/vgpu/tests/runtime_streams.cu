@@ -491,8 +491,8 @@ Programs which_bytes() {
   };
 }
 
-#include "runtime_streams_graphs.cuh"
-#include "runtime_streams_programmatic.cuh"
+#include "runtime_streams_graphs.inc"
+#include "runtime_streams_programmatic.inc"
 
 const Programs& programs() {
   static const Programs all = [] {
