@@ -406,7 +406,7 @@ def draw_roofline(plt, chapters, folder):
     ys = [step.flops / step.us / 1e6 for step in steps]
     left = min(min(xs) / 2.5, peaks[0][1] / dram / 5)
     right = max(max(xs) * 2.5, peaks[1][1] / dram * 2.2)
-    fig, ax = plt.subplots(figsize=(8.4, 5.4))
+    fig, ax = plt.subplots(figsize=(8.4, 5.4 if len(steps) <= 40 else 7.6))
     ax.plot([left, peaks[1][1] / dram], [left * dram, peaks[1][1]], color=palette.INK,
             linewidth=1.6)
     for name, peak in peaks:
