@@ -130,7 +130,7 @@ host_flags = $(plain_flags) -isystem '$(CUDA_INC)'
 
 # Flags of nvcc. -O is for the host's half of a .cu; kernels are always fully optimized.
 nvcc_flags = -std=c++20 $(patsubst -Og,-Xcompiler -Og,$(optimize)) -lineinfo \
-  $(if $(filter-out g++,$(CXX)),-ccbin $(CXX)) $(includes) -I$(variants_made)
+  $(if $(filter-out g++,$(CXX)),-ccbin $(CXX)) $(includes)
 nvcc_host := $(patsubst %,-Xcompiler %,-fopenmp $(warnings) $(filter -f%,$(sanitize))) -MMD -MP
 # Where the system's g++ is too new for nvcc, everything that calls nvcc takes the older one.
 ifneq ($(filter-out g++,$(CXX)),)
@@ -174,7 +174,7 @@ $H/%.o: %.cpp Makefile
 define compile_cu
 @mkdir -p $(@D)
 $(if $(host_only),$(call run,g++,$<,$(CXX) -x c++ $(host_flags) -c $< -o $@),$(call \
-  run,nvcc,$<,{ '$(NVCC)' $(nvcc_flags) $(nvcc_host) $1 -Xptxas -v -c $< -o $@ -MF $(@:.o=.d) 2>$(@:.o=.ptxas) \
+  run,nvcc,$<,{ '$(NVCC)' $(nvcc_flags) -I$(variants_made) $(nvcc_host) $1 -Xptxas -v -c $< -o $@ -MF $(@:.o=.d) 2>$(@:.o=.ptxas) \
     || bad=1; sed -E -f common/make/ptxas_report.sed $(@:.o=.ptxas) >&2; test -z "$${bad-}"; }))
 endef
 $D/%.o: %.cu Makefile | $(variants)

@@ -5,7 +5,7 @@
 //              multiplied nobody waits for anything but the scores
 //   turns      of two warpgroups one asks for products while the other one has its exponentials
 //
-// The rest is step 2's. variants/no_turns.diff takes no turns.
+// The rest is step 2's.
 #pragma once
 
 #include "parts/products.cuh"

@@ -12,10 +12,11 @@ namespace hopper {
 std::vector<lab::AttentionStep> steps();
 
 // What was tried and not kept: the diffs in variants/, compiled in kernels_variants.cu.
-namespace variants {
 using Attention = void(const half* Q, const half* K, const half* V, half* O,
                        const AttentionShape& shape, cudaStream_t stream);
-Attention no_turns, polynomials, every_maximum, head_by_head, one_block;
+namespace variants {
+extern Attention *const no_turns, *const polynomials, *const every_maximum, *const head_by_head,
+                                                                                *const one_block;
 }  // namespace variants
 
 // Why this device or build cannot run the steps, empty where it can: lacks() of parts/maps.cuh.

@@ -8,30 +8,12 @@
 #include "kernels.h"
 
 namespace hopper {
-namespace variants {
 
-void no_turns(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-              cudaStream_t stream) {
-  ::no_turns::specialized(Q, K, V, O, shape, stream);
-}
-void polynomials(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-                 cudaStream_t stream) {
-  ::polynomials::persistent(Q, K, V, O, shape, stream);
-}
-void every_maximum(const half* Q, const half* K, const half* V, half* O,
-                   const AttentionShape& shape, cudaStream_t stream) {
-  ::every_maximum::persistent(Q, K, V, O, shape, stream);
-}
-void head_by_head(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-                  cudaStream_t stream) {
-  ::head_by_head::persistent(Q, K, V, O, shape, stream);
-}
-void one_block(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-               cudaStream_t stream) {
-  ::one_block::wgmma(Q, K, V, O, shape, stream);
-}
-
-}  // namespace variants
+Attention* const variants::no_turns = ::no_turns::specialized;
+Attention* const variants::polynomials = ::polynomials::persistent;
+Attention* const variants::every_maximum = ::every_maximum::persistent;
+Attention* const variants::head_by_head = ::head_by_head::persistent;
+Attention* const variants::one_block = ::one_block::wgmma;
 
 // ---- For tests ----------------------------------------------------------------------------------
 

@@ -115,6 +115,16 @@ double max_abs(const Values& values) {
   return most;
 }
 
+double l2_norm(const Values& values) {
+  double squares = 0;
+  std::visit(
+      [&](const auto& span) {
+        for (const auto value : span) squares += double(value) * double(value);
+      },
+      values);
+  return std::sqrt(squares);
+}
+
 Comparison compare(const Values& got, const Values& expected, const Tolerance& tolerance,
                    const std::vector<int64_t>& dims) {
   const auto size = [](const Values& values) {

@@ -1,4 +1,4 @@
-// What compare() of lab.cuh is made of.
+// What compare() of lab.cuh is made of, and a norm for tolerances.
 #pragma once
 
 #include "lab.cuh"
@@ -20,5 +20,8 @@ class Comparer {
   int64_t first_bad_ = -1;
   double error_squared_ = 0, expected_squared_ = 0;
 };
+
+// The root of the sum of squares. (The largest absolute value is lab.cuh's max_abs().)
+double l2_norm(const Values& values);
 
 }  // namespace lab

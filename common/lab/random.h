@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <vector>
 
 namespace lab {
 
@@ -25,6 +26,14 @@ inline double normal(uint64_t seed, uint64_t index) {
   const double u = (double(random_bits(seed, 2 * index) >> 11) + 1) * 0x1p-53;  // (0, 1]
   const double angle = double(random_bits(seed, 2 * index + 1) >> 11) * 0x1p-53;
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * angle);
+}
+
+// So many of stream `seed`, times size, plus middle.
+inline std::vector<float> normals(size_t count, uint64_t seed, double size = 1, double middle = 0) {
+  std::vector<float> values(count);
+#pragma omp parallel for
+  for (size_t i = 0; i < count; ++i) values[i] = float(middle + size * normal(seed, i));
+  return values;
 }
 
 }  // namespace lab

@@ -26,7 +26,7 @@ $V/tests/student_host: $V/common/grader/student_host.o
 	$(call link,-rdynamic)
 $V/tests/grader.conf: Makefile $(CONFIG)
 	@mkdir -p $(@D)
-	@printf '%s\n' 'nvcc $(NVCC)' $(foreach f,$(filter-out -I$(variants_made),$(nvcc_flags)) $(call gencode,sm_90),"flag "$f) >$@
+	@printf '%s\n' 'nvcc $(NVCC)' $(foreach f,$(nvcc_flags) $(call gencode,sm_90),"flag "$f) >$@
 
 # What students fill in is made from our solutions; CHECK=1 only compares.
 .PHONY: starters

@@ -4,7 +4,7 @@
 device_cu := $(filter-out $(host_only_cu),$(foreach d,$(chapter_dirs),$(wildcard $d/main.cu) $(call kernels_cu,$d)))
 
 # PTX alone, $1 = compute_75. It needs no lines of the source, which are a tenth of the work.
-to_ptx = '$(NVCC)' $(filter-out -lineinfo,$(nvcc_flags)) -gencode arch=$1$(comma)code=$1
+to_ptx = '$(NVCC)' $(filter-out -lineinfo,$(nvcc_flags)) -I$(variants_made) -gencode arch=$1$(comma)code=$1
 
 # The compiler makes the same PTX for all architectures of a group. It runs once for the first of them,
 # ptxas for each. (CUDA's headers of fp8 and smaller formats ask for sm_89.)

@@ -112,7 +112,7 @@ test-gpu: $(if $(has_device),$(device_tests_chosen) $(chapters:%=$D/chapter%) $(
 # A test may call the toolkit, in another folder: its compiler with this project's flags, its libraries.
 # TEST_* are for run_tests.sh. (private: for the rules these variables mean other things.)
 test test-gpu: private export NVCC := $(call absolute,$(NVCC))
-test test-gpu: private export NVCC_FLAGS := $(patsubst -Icommon,-I'$(CURDIR)/common',$(filter-out -I$(variants_made),$(nvcc_flags)))
+test test-gpu: private export NVCC_FLAGS := $(patsubst -Icommon,-I'$(CURDIR)/common',$(nvcc_flags))
 test test-gpu: private export CUDA_LIB := $(call absolute,$(CUDA_LIB))
 test test-gpu: private export VGPU_PTXAS := $(or $(VGPU_PTXAS),$(if $(wildcard $(dir $(NVCC))ptxas),$(toolkit_ptxas)))
 test test-gpu: private export TEST_TMP := $(CURDIR)/$T/tmp

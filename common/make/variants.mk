@@ -9,7 +9,7 @@ variant_of = $(variants_made)/$(subst /variants,,$(patsubst chapters/%.diff,%.cu
 variants := $(foreach d,$(variant_diffs),$(call variant_of,$d))
 
 define variant_rule
-$(call variant_of,$1): $1 $(shell sed -n 's|^--- a/||p' $1) common/make/variant.awk
+$(call variant_of,$1): $1 $(wildcard $(dir $1)../*.cuh) common/make/variant.awk
 	@mkdir -p $$(@D)
 	@awk -v folder='../../../../$(patsubst %/variants/,%,$(dir $1))' -v name=$(basename $(notdir $1)) \
 	  -f common/make/variant.awk $1 >$$@.part && mv $$@.part $$@

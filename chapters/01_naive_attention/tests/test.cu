@@ -38,12 +38,6 @@ void check_right(const AttentionCase& problem) {
   CHECK(outcome.caught_by == "");
 }
 
-double largest(const std::vector<double>& values) {
-  double most = 0;
-  for (const double value : values) most = std::max(most, std::abs(value));
-  return most;
-}
-
 }  // namespace
 
 TEST_CASE("attention: every shape") {
@@ -110,14 +104,15 @@ TEST_CASE("attention: each of the three kernels by itself") {
     lab::DeviceArray<float> matrix(shape.scores(), "scores");
     matrix.fill_nan();
     naive_attention::launch_scores(Q.data(), K.data(), matrix.data(), shape, 0);
-    const lab::Comparison scores_right = lab::compare(
-        matrix.download(), scores, lab::Tolerance::fp32_sum(64, largest(scores)), {tokens, tokens});
+    const lab::Comparison scores_right =
+        lab::compare(matrix.download(), scores, lab::Tolerance::fp32_sum(64, lab::max_abs(scores)),
+                     {tokens, tokens});
     CHECK_MESSAGE(scores_right.pass, scores_right.describe());
 
     naive_attention::launch_softmax(matrix.data(), shape, 0);
     const lab::Comparison softmax_right =
         lab::compare(matrix.download(), weights,
-                     lab::Tolerance::softmax(64, tokens, largest(scores)), {tokens, tokens});
+                     lab::Tolerance::softmax(64, tokens, lab::max_abs(scores)), {tokens, tokens});
     CHECK_MESSAGE(softmax_right.pass, softmax_right.describe());
   }
 }

@@ -17,6 +17,12 @@ const char* distribution_name(Distribution distribution) {
   return distribution == Distribution::kLocal ? "local" : "uniform";
 }
 
+std::vector<std::pair<std::string, int64_t>> problem_sizes(const DeformableShape& shape) {
+  return {{"batch", shape.batch},       {"queries", shape.queries}, {"heads", shape.heads},
+          {"channels", shape.channels}, {"levels", shape.levels},   {"points", shape.points},
+          {"pixels", shape.pixels()}};
+}
+
 DeformableShape course_deformable_shape(int batch, int queries) {
   return {batch, queries, 1, 32, 4, 8, {{92, 160}, {46, 80}, {23, 40}, {12, 20}}};
 }

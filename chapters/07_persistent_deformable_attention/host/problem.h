@@ -22,6 +22,8 @@ struct DeformableProblem {
 //   uniform  anywhere, each sample for itself
 enum class Distribution { kLocal, kUniform };
 const char* distribution_name(Distribution distribution);
+// What --json says of the shape.
+std::vector<std::pair<std::string, int64_t>> problem_sizes(const DeformableShape& shape);
 
 // The levels of the course's problem: 92x160, 46x80, 23x40 and 12x20 pixels.
 DeformableShape course_deformable_shape(int batch, int queries);

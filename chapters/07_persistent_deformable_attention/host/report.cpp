@@ -69,13 +69,7 @@ ReportHead report_head(const char* chapter, const DeformableOptions& options, co
                   device,
                   problem.source,
                   describe(shape) + "\n         " + human_bytes(bytes) + " in all",
-                  {{"batch", shape.batch},
-                   {"queries", shape.queries},
-                   {"heads", shape.heads},
-                   {"channels", shape.channels},
-                   {"levels", shape.levels},
-                   {"points", shape.points},
-                   {"pixels", shape.pixels()}},
+                  problem_sizes(shape),
                   {{"bytes", format("%.0f", bytes)}}};
   if (options.input.empty())
     head.details.emplace_back("distribution",

@@ -20,20 +20,13 @@ ConvNormProblem random_conv_norm(const ConvNormShape& shape, uint64_t seed, bool
   p.shape = shape;
   p.source = format("random, seed %llu", static_cast<unsigned long long>(seed));
   uint64_t stream = seed * 6;
-  const auto fill = [&](std::vector<float>& values, int64_t count, double mean, double size) {
-    ++stream;
-    values.resize(count);
-#pragma omp parallel for
-    for (int64_t i = 0; i < count; ++i)
-      values[i] = float(mean + size * normal(stream, uint64_t(i)));
-  };
-  fill(p.x, shape.x_elements(), 0, 1);
-  fill(p.weight, shape.weight_elements(), 0,
-       1 / std::sqrt(double(shape.in_channels) * shape.kernel * shape.kernel));
-  fill(p.bias, shape.out_channels, 0, 1);
-  fill(p.gamma, shape.out_channels, 1, 0.25);
-  fill(p.beta, shape.out_channels, 0, 0.5);
-  if (with_residual) fill(p.residual, shape.y_elements(), 0, 1);
+  p.x = normals(shape.x_elements(), ++stream);
+  p.weight = normals(shape.weight_elements(), ++stream,
+                     1 / std::sqrt(double(shape.in_channels) * shape.kernel * shape.kernel));
+  p.bias = normals(shape.out_channels, ++stream);
+  p.gamma = normals(shape.out_channels, ++stream, 0.25, 1);
+  p.beta = normals(shape.out_channels, ++stream, 0.5);
+  if (with_residual) p.residual = normals(shape.y_elements(), ++stream);
   return p;
 }
 

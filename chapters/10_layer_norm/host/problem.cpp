@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../../../common/lab/compare.h"
 #include "../../../common/lab/errors.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/random.h"
@@ -132,17 +133,6 @@ Image draw_normalized(const LayerNormProblem& problem, const std::vector<float>&
 
 namespace {
 
-double largest(const std::vector<double>& values) {
-  double most = 0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
-}
-double l2_norm(const std::vector<double>& values) {
-  double squares = 0;
-  for (const double v : values) squares += v * v;
-  return std::sqrt(squares);
-}
-
 // What a row's sums in fp32 do to a number in it.
 struct RowErrors {
   double of_n = 0;    // (x - mean) · factor is off by up to this
@@ -184,7 +174,7 @@ Tolerance layer_norm_tolerance(const std::vector<double>& x, const std::vector<d
                                const std::vector<double>& y, const Shape& shape, Storage storage) {
   double atol = 0;
   for (const RowErrors& row : row_errors(x, shape)) atol = std::max(atol, row.of_n);
-  return rounded_tolerance(atol * largest(scale), storage, y);
+  return rounded_tolerance(atol * max_abs(scale), storage, y);
 }
 
 namespace {

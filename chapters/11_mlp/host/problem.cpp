@@ -37,12 +37,6 @@ void standardize(const double* values, int count, float* result) {
   for (int i = 0; i < count; ++i) result[i] = float((values[i] - mean) * factor);
 }
 
-double largest_magnitude(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double v : values) largest = std::max(largest, std::abs(v));
-  return largest;
-}
-
 }  // namespace
 
 std::string describe(const MlpSizes& sizes) {
@@ -202,8 +196,8 @@ MlpExpected expected_mlp(const MlpProblem& p, Storage storage) {
     hidden = std::max(hidden, length(rows.hidden, row, s.hidden));
   for (size_t i = 0; i < rows.sums.size(); ++i)
     squares += rows.sums[i] * rows.sums[i] / double(rows.sums.size());
-  const double largest_sum = std::max(largest_magnitude(rows.sums), largest_magnitude(rows.y));
-  e.first = product_tolerance(s.first(), storage, x * w1, largest_magnitude(rows.sums));
+  const double largest_sum = std::max(max_abs(rows.sums), max_abs(rows.y));
+  e.first = product_tolerance(s.first(), storage, x * w1, max_abs(rows.sums));
   e.second = product_tolerance(s.second(), storage, hidden * w2, largest_sum);
   // Errors of the hidden numbers are independent roundings, of about 2^-11 (fp16: twice) of the
   // sums; y has them times w2: 6 deviations of that.

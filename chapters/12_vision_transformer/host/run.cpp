@@ -146,15 +146,6 @@ AttentionShape attention_shape_of(const NetShape& shape) {
           1 / std::sqrt(float(shape.head_dim()))};
 }
 
-double largest(const Doubles& values) {
-  double most = 0;
-  for (const double value : values) most = std::max(most, std::abs(value));
-  return most;
-}
-double largest(const std::vector<float>& values) {
-  return largest(Doubles(values.begin(), values.end()));
-}
-
 // The largest Euclidean norm of a row.
 template <class Array>
 double longest_row(const Array& values, int64_t columns) {
@@ -235,7 +226,7 @@ double inside_error(const Doubles& x, const std::vector<float>& weight, const Do
   const int width = heads.heads * heads.head_dim;
   const double of_product = product_error(x, weight, width);
   const double longest_q = longest_row(q, heads.head_dim),
-               longest_k = longest_row(k, heads.head_dim), most = largest(v);
+               longest_k = longest_row(k, heads.head_dim), most = lab::max_abs(v);
   const lab::Tolerance softmax = lab::Tolerance::softmax(
       heads.head_dim, heads.tokens, longest_q * longest_k / std::sqrt(double(heads.head_dim)));
   // A row of q or k is off by the root of head_dim times that at most, a score by `of_score`, and a
@@ -426,8 +417,9 @@ StageExpected expected_stage(const NetRun& run, const HostParameters& parameters
       expected.arrays = {reference::embed(x[0], parameters, shape)};
       const int values = shape.patch_values();
       // A patch is no row of the image: the root of its values times the largest one is longer.
-      expected.tolerance = stored_sum((values + 2) * 0x1p-24 * std::sqrt(values) * largest(x[0]) *
-                                      longest_row(parameters.patch_weight, values));
+      expected.tolerance =
+          stored_sum((values + 2) * 0x1p-24 * std::sqrt(values) * lab::max_abs(x[0]) *
+                     longest_row(parameters.patch_weight, values));
       break;
     }
     case Kind::kNorm: {
@@ -448,7 +440,7 @@ StageExpected expected_stage(const NetRun& run, const HostParameters& parameters
         steepest = std::max(steepest, most / std::sqrt(variance + double(shape.epsilon)));
       }
       expected.tolerance =
-          stored_sum(shape.width * 0x1p-24 * steepest * largest(*stage.host_weight));
+          stored_sum(shape.width * 0x1p-24 * steepest * lab::max_abs(*stage.host_weight));
       break;
     }
     case Kind::kLinear: {
@@ -495,7 +487,7 @@ StageExpected expected_stage(const NetRun& run, const HostParameters& parameters
       expected.arrays = {reference::attention(
           thinned(x[0], matrix, expected.every), thinned(x[1], matrix, expected.every),
           thinned(x[2], matrix, expected.every), heads, nullptr)};
-      const double most = largest(x[2]);
+      const double most = lab::max_abs(x[2]);
       const lab::Tolerance softmax = lab::Tolerance::softmax(heads.head_dim, heads.tokens,
                                                              longest_row(x[0], heads.head_dim) *
                                                                  longest_row(x[1], heads.head_dim) /

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../../../common/lab/compare.h"
 #include "../../../common/lab/random.h"
 #include "reference.h"
 
@@ -52,17 +53,6 @@ std::vector<double> size_of_keys(const std::vector<half>& d_k, const AttentionSh
 
 namespace {
 
-double l2_norm(const std::vector<double>& values) {
-  double squares = 0;
-  for (const double v : values) squares += v * v;
-  return std::sqrt(squares);
-}
-float largest_magnitude(const std::vector<half>& values) {
-  float most = 0;
-  for (const half v : values) most = std::max(most, std::abs(__half2float(v)));
-  return most;
-}
-
 // errors: a bound for each element, before it is rounded to fp16.
 Tolerance rounded(const std::vector<double>& errors, const std::vector<double>& expected) {
   constexpr double kUnit = 0x1p-11, kTiny = 0x1p-25;
@@ -91,11 +81,10 @@ GradientExpected computed(const GradientProblem& problem) {
   expected.for_dQ = rounded(dQ_error, expected.dQ);
   expected.for_dK = rounded(dK_error, expected.dK);
   expected.for_dV = rounded(dV_error, expected.dV);
-  expected.for_O = Tolerance::fp16_mean(double(largest_magnitude(problem.attention.v)));
+  expected.for_O = Tolerance::fp16_mean(max_abs(problem.attention.v));
   // A sum of weights is off by (tokens + 8) 2^-24 of itself, and by what scores are off.
   const double score = std::abs(double(shape.scale)) * shape.head_dim *
-                       double(largest_magnitude(problem.attention.q)) *
-                       double(largest_magnitude(problem.attention.k));
+                       max_abs(problem.attention.q) * max_abs(problem.attention.k);
   const double sum = 0x1p-24 * ((shape.head_dim + 8) * score + shape.tokens + 16);
   expected.for_log_sum_exp = {sum, 0x1p-20, 1};
   return expected;

@@ -46,11 +46,6 @@ struct Component {
   Way forward, back;
 };
 
-std::vector<float> normals(size_t count, uint64_t seed, double size = 1, double middle = 0) {
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = float(normal(seed, i) * size + middle);
-  return values;
-}
 Array doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 // Sums of `length` products of normal numbers of that size, rounded to tf32: each product is wrong

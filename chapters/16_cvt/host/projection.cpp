@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../../../common/lab/compare.h"
 #include "../../../common/lab/random.h"
 
 namespace lab {
@@ -12,16 +13,6 @@ namespace {
 double stored(double value, Storage storage) {
   return storage == Storage::kFp16 ? double(__half2float(__float2half(float(value))))
                                    : double(float(value));
-}
-double largest(const std::vector<double>& values) {
-  double result = 0;
-  for (const double v : values) result = std::max(result, std::abs(v));
-  return result;
-}
-double norm(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double v : values) sum += v * v;
-  return std::sqrt(sum);
 }
 
 }  // namespace
@@ -73,7 +64,7 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
   const double s = problem.storage == Storage::kFp16 ? 0x1p-11 : u;
   // Over all numbers errors go up and down: half of what one may be off by is allowed.
   const auto near = [](double atol, double rtol, const std::vector<double>& expected) {
-    const double size = std::max(norm(expected), 1e-30);
+    const double size = std::max(l2_norm(expected), 1e-30);
     return Tolerance{atol, rtol, rtol + 0.5 * atol * std::sqrt(double(expected.size())) / size};
   };
   double dx_error = 0;
@@ -81,9 +72,9 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     const size_t C = size_t(sizes.channels);
     const double count = sizes.positions(which);
     ExpectedProjection::OfMap& n = e.near[which];
-    const double map_size = std::max(largest(e.out.maps[which]), 1e-3);
+    const double map_size = std::max(max_abs(e.out.maps[which]), 1e-3);
     const double map_error = 10 * u * map_size + (of_stored.maps ? s * map_size : 0);
-    double least_deviation = 1e30, factor_size = largest(e.out.factor[which]);
+    double least_deviation = 1e30, factor_size = max_abs(e.out.factor[which]);
     e.inverse_deviation[which].resize(C);
     e.running_mean[which].resize(C);
     e.running_variance[which].resize(C);
@@ -103,10 +94,10 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     n.inverse_deviation = near(0, relative, e.inverse_deviation[which]);
     n.factor = near(0, relative, e.out.factor[which]);
     n.offset = near(
-        largest(problem.in.shift[which]) * u + factor_size * (mean_error + relative * map_size),
+        max_abs(problem.in.shift[which]) * u + factor_size * (mean_error + relative * map_size),
         4 * u, e.out.offset[which]);
     n.running_mean = near(mean_error, 4 * u, e.running_mean[which]);
-    n.running_variance = near(2 * relative * largest(e.out.variance[which]), 4 * u + 2 * relative,
+    n.running_variance = near(2 * relative * max_abs(e.out.variance[which]), 4 * u + 2 * relative,
                               e.running_variance[which]);
 
     // Back. n is off by what its map is stored with, at random from position to position, and by
@@ -114,7 +105,7 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     // root.
     const double stored_error = (s * map_size + map_error) / least_deviation,
                  alike_error = mean_error / least_deviation + relative, root = std::sqrt(count);
-    const double dy_norm = norm(problem.dy[which]), dy_size = largest(problem.dy[which]);
+    const double dy_norm = l2_norm(problem.dy[which]), dy_size = max_abs(problem.dy[which]);
     double sum_size = 0;
     for (const double v : problem.dy[which]) sum_size += std::abs(v);
     sum_size = 2 * sum_size / double(C) + dy_size;  // of one channel
@@ -122,19 +113,19 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     const double dshift_error = sum_size * kMeetings * u;
     // A mean that is off adds its distance times the sum of dy; a deviation, its share of the sum.
     const double dscale_error = 5 * root * dy_rms * stored_error +
-                                mean_error / least_deviation * largest(e.back.dshift[which]) +
-                                relative * largest(e.back.dscale[which]) + 3 * dshift_error;
+                                mean_error / least_deviation * max_abs(e.back.dshift[which]) +
+                                relative * max_abs(e.back.dscale[which]) + 3 * dshift_error;
     n.dscale = near(dscale_error, 4 * u, e.back.dscale[which]);
     n.dshift = near(dshift_error, 4 * u, e.back.dshift[which]);
-    const double dmap_size = largest(e.back.dmaps[which]);
-    const double dscale_size = largest(e.back.dscale[which]);
+    const double dmap_size = max_abs(e.back.dmaps[which]);
+    const double dscale_size = max_abs(e.back.dscale[which]);
     const double at_random = factor_size * (4 * u * dy_size + stored_error * dscale_size / count) +
                              4 * u * dmap_size + (of_stored.gradients ? s * dmap_size : 0);
     const double alike =
         factor_size * (dshift_error + alike_error * dscale_size + dscale_error) / count;
     // (x_norm is a channel's, of which the largest is at most 2.5 times the mean; n's is the root.)
-    const double x_size = largest(problem.in.x),
-                 x_norm = 2.5 * norm(problem.in.x) / std::sqrt(double(C));
+    const double x_size = max_abs(problem.in.x),
+                 x_norm = 2.5 * l2_norm(problem.in.x) / std::sqrt(double(C));
     n.dw = near(5 * root * x_size * at_random + root * x_norm * alike +
                     kMeetings * u * x_size * dmap_size * root,
                 4 * u + relative, e.back.dw[which]);

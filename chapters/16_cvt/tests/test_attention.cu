@@ -46,18 +46,18 @@ Problem problem(CrossShape shape, uint64_t seed, double sharp = 2, double shifte
 // of itself; scores, sums of head_dim products, are wrong by some 2^-24 of their size, which is
 // weights' relative error.
 double relative_error(const Problem& p) {
-  const double score = largest(widened(p.q)) * largest(widened(p.k)) * std::abs(p.shape.scale) *
-                       std::sqrt(double(p.shape.head_dim));
+  const double score = lab::max_abs(widened(p.q)) * lab::max_abs(widened(p.k)) *
+                       std::abs(p.shape.scale) * std::sqrt(double(p.shape.head_dim));
   return 0x1p-11 + 4 * score * 0x1p-24;
 }
 
 Trial forward_trial(const Problem& p) {
   const auto expected = ref::attention(widened(p.q), widened(p.k), widened(p.v), p.shape);
   const double error = relative_error(p);
-  const double of_sum = 1e-6 * (1 + largest(expected.log_sum_exp));
+  const double of_sum = 1e-6 * (1 + lab::max_abs(expected.log_sum_exp));
   return {name_of(p.shape),
           {{"q", p.q}, {"k", p.k}, {"v", p.v}},
-          {{"o", expected.o, {2 * error * largest(widened(p.v)), 0, 2 * error}},
+          {{"o", expected.o, {2 * error * lab::max_abs(widened(p.v)), 0, 2 * error}},
            {"log-sum-exp", expected.log_sum_exp, {of_sum, 1e-6, 1e-5}}}};
 }
 Operation forward_operation(const CrossShape& shape) {
@@ -74,7 +74,7 @@ Trial backward_trial(const Problem& p) {
   const std::vector<float> o(forward.o.begin(), forward.o.end()),
       log_sum_exp(forward.log_sum_exp.begin(), forward.log_sum_exp.end());
   // dP and D are sums of head_dim products; their roundings count as those of weights.
-  const double error = 2 * relative_error(p) + 4 * 0x1p-24 * largest(forward.log_sum_exp);
+  const double error = 2 * relative_error(p) + 4 * 0x1p-24 * lab::max_abs(forward.log_sum_exp);
   // With one key every weight is 1: dQ and dK are zero, and an error has no share of them. (The virtual GPU
   // computes them without any error.)
   const auto tolerance = [&](int which) {

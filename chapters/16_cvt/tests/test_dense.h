@@ -49,7 +49,6 @@ void check_moved_arrays(const Operation& operation, const Trial& trial);
 // and only sums are rounded.
 std::vector<float> numbers(size_t count, uint64_t seed, double size = 1, double middle = 0);
 Array widened(const std::vector<float>& values);
-double largest(const Array& values);
 
 // Sums of `length` products of numbers up to `left` and `right` in size, in fp32.
 lab::Tolerance for_sums(int length, const Array& left, const Array& right);

@@ -258,7 +258,7 @@ NamedTrial attention_trial() {
   const auto expected = ref::attention(widened(s.q), widened(s.k), widened(s.v), kShape);
   return {{"attention",
            {{"q", s.q}, {"k", s.k}, {"v", s.v}},
-           {{"o", expected.o, {4e-3 * largest(widened(s.v)), 0, 3e-3}},
+           {{"o", expected.o, {4e-3 * lab::max_abs(widened(s.v)), 0, 3e-3}},
             {"log-sum-exp", expected.log_sum_exp, {1e-3, 0, 1e-5}}}},
           [](const Mutants& mutants, size_t number) -> Operation {
             return [&mutants, number](const auto& in, const auto& out, cudaStream_t) {

@@ -88,14 +88,8 @@ std::vector<float> numbers(size_t count, uint64_t seed, double size, double midd
 
 Array widened(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
-double largest(const Array& values) {
-  double result = 0;
-  for (const double value : values) result = std::max(result, std::abs(value));
-  return result;
-}
-
 lab::Tolerance for_sums(int length, const Array& left, const Array& right) {
-  return lab::Tolerance::fp32_sum(length + 4, largest(left) * largest(right) + 1);
+  return lab::Tolerance::fp32_sum(length + 4, lab::max_abs(left) * lab::max_abs(right) + 1);
 }
 
 }  // namespace cvt::testing

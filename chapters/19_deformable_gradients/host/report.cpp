@@ -19,13 +19,7 @@ ReportHead report_head(const char* chapter, const GradientOptions& options, cons
           device,
           problem.forward.source,
           describe(shape) + "\n         " + human_bytes(bytes) + " in all",
-          {{"batch", shape.batch},
-           {"queries", shape.queries},
-           {"heads", shape.heads},
-           {"channels", shape.channels},
-           {"levels", shape.levels},
-           {"points", shape.points},
-           {"pixels", shape.pixels()}},
+          problem_sizes(shape),
           {{"bytes", format("%.0f", bytes)},
            {"distribution", format("\"%s\"", distribution_name(options.distribution))}}};
 }

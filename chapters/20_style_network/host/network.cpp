@@ -105,13 +105,6 @@ std::vector<StyleLayer> read_style_network(const std::string& path) {
 std::vector<StyleLayer> random_style_network(uint64_t seed) {
   std::vector<StyleLayer> network = layers_without_weights();
   uint64_t stream = seed * 3 * network.size();
-  const auto fill = [&](std::vector<float>& values, int64_t count, double mean, double size) {
-    ++stream;
-    values.resize(count);
-#pragma omp parallel for
-    for (int64_t i = 0; i < count; ++i)
-      values[i] = float(mean + size * normal(stream, uint64_t(i)));
-  };
   int channels = 3;
   for (StyleLayer& layer : network) {
     layer.in_channels = channels;
@@ -123,9 +116,10 @@ std::vector<StyleLayer> random_style_network(uint64_t seed) {
       layer.out_channels = layer.name == "conv4" ? 3 : 128;
     channels = layer.out_channels;
     const int64_t taps = int64_t(layer.in_channels) * layer.kernel * layer.kernel;
-    fill(layer.weight, taps * layer.out_channels, 0, layer.upsample / std::sqrt(double(taps)));
-    fill(layer.gamma, layer.out_channels, 1, 0.25);
-    fill(layer.beta, layer.out_channels, 0, 0.5);
+    layer.weight =
+        normals(taps * layer.out_channels, ++stream, layer.upsample / std::sqrt(double(taps)));
+    layer.gamma = normals(layer.out_channels, ++stream, 0.25, 1);
+    layer.beta = normals(layer.out_channels, ++stream, 0.5);
   }
   return network;
 }

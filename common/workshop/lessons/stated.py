@@ -76,11 +76,6 @@ class Known:
     """What expressions may call. Steps, kernels and launches go by their names; times are in µs."""
 
     @staticmethod
-    def result(name, device="virtual_h200"):
-        """A result file."""
-        return load(device, name)
-
-    @staticmethod
     def steps(title, chapter=None, **problem):
         """{step or variant: its object} of gains.json. title: how the run's title begins. chapter: only its own,
         where several chapters have a variant of the name."""
@@ -171,12 +166,6 @@ class Known:
     def digits(value, count):
         """The value rounded to so many digits."""
         return float(f"{value:.{count}g}")
-
-    @staticmethod
-    def folder(chapter):
-        """'03_coalescing' of 3."""
-        [found] = [name for name in os.listdir(os.path.join(ROOT, "chapters")) if name.startswith(f"{chapter:02}_")]
-        return found
 
 
 def written(value, old):
