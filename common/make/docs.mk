@@ -66,6 +66,7 @@ empty :=
 with_commas = $(subst $(empty) $(empty),$(comma),$(strip $1))
 lesson_number = $(call chapter_number,$(patsubst %/README.md,%,$1))
 docs: starters $(foreach r,$(lessons),$(call lesson_results,$(call lesson_number,$r)))
+	@python3 common/workshop/mutants/report.py $(if $(CHECK),--check)
 	@python3 common/workshop/lessons/docs.py $(if $(CHECK),--check) $(texts_with_numbers) \
 	  $(foreach r,$(lessons),$r=$(call with_commas,$(call lesson_results,$(call lesson_number,$r))))
 $T/docs/chapter%.json: $D/chapter% $V/libvgpu.so

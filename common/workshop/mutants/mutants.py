@@ -325,7 +325,7 @@ def main():
         for entry in session.lived.values():
             print(f"{entry['id']}: {entry['verdict']} {entry.get('why', '')}")
         return 1 if mistakes else 0
-    refresh(options.readme, list(session.results.values()))
+    refresh(options.readme, listed, session.results.values())
     print(score_line(session.results.values()))
     for name in mistakes:
         print(f"mutants: {name}: {session.results[name]['why']}", file=sys.stderr)

@@ -1,6 +1,20 @@
-"""What the README of this folder says of the results, between two marks."""
+#!/usr/bin/env python3
+"""What the README of this folder says of the lists and of data/results/mutants.json, between two marks.
+
+    report.py [--check]     a part of `make docs`; exit status 1: --check found it stale
+"""
 import collections
+import json
 import os
+import sys
+
+from lists import read_lists
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+README = os.path.join(HERE, "README.md")
+RESULTS = os.path.join(ROOT, "data", "results", "mutants.json")
+VERDICTS = {"killed": "killed", "survived": "survived", "equivalent": "equivalent", None: "not run"}
 
 BEGIN, END = "<!-- mutants:begin -->\n", "<!-- mutants:end -->\n"
 
@@ -23,6 +37,14 @@ def score_line(results):
             f"{percent(count['killed'], count['survived'])}")
 
 
+def with_unrun(listed, results):
+    """Results of the mutants in the lists; one that has not been run has the verdict None."""
+    of_id = {entry["id"]: entry for entry in results}
+    return [of_id.get(mutant["id"]) or {"id": mutant["id"], "group": group, "file": mutant["file"],
+                                        "verdict": "equivalent" if "equivalent" in mutant else None,
+                                        "why": mutant.get("equivalent")} for group, mutant in listed]
+
+
 def lines_of(results):
     """The generated part of the README."""
     results = sorted(results, key=lambda entry: (entry["group"], part_of(entry), entry["id"]))
@@ -30,13 +52,13 @@ def lines_of(results):
     for entry in results:
         for row in ((entry["group"], part_of(entry)), (entry["group"], "all")):
             rows[row][entry["verdict"]] += 1
-    lines = ["| | part | killed | survived | equivalent | score |", "|---|---|--:|--:|--:|--:|"]
+    lines = [f"| | part | {' | '.join(VERDICTS.values())} | score |", f"|---|---|{'--:|' * (len(VERDICTS) + 1)}"]
     for group in sorted({entry["group"] for entry in results}):
         parts = sorted(part for of, part in rows if of == group and part != "all")
         for part in [*parts, "all"]:
             count = rows[group, part]
-            lines.append(f"| {group.replace('_', ' ')} | {part} | {count['killed']} "
-                         f"| {count['survived']} | {count['equivalent']} "
+            lines.append(f"| {group.replace('_', ' ')} | {part} | "
+                         f"{' | '.join(str(count[verdict]) for verdict in VERDICTS)} "
                          f"| {percent(count['killed'], count['survived'])} |")
     for verdict, words in (("survived", "Survivors"), ("equivalent", "Equivalent"),
                            ("error", "Mistakes in the lists")):
@@ -48,15 +70,34 @@ def lines_of(results):
     return lines
 
 
-def refreshed(text, results):
-    """The README's text with the part between the marks as these results have it."""
+def refreshed(text, listed, results):
+    """The README's text with the part between the marks as these lists and results have it."""
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    return before + BEGIN + "\n" + "\n".join(lines_of(results)) + "\n\n" + END + after
+    lines = lines_of(with_unrun(listed, results))
+    return before + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + after
 
 
-def refresh(path, results):
+def refresh(path, listed, results, check=False):
+    """Whether the README was as it must be. With check it is not written."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(refreshed(text, results))
+    new = refreshed(text, listed, results)
+    if new != text and not check:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(new)
+    return new == text
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    with open(RESULTS, encoding="utf-8") as file:
+        results = json.load(file)["mutants"]
+    if not refresh(README, read_lists(ROOT), results, check) and check:
+        print(f"{README}: the table is stale; `make docs` writes it", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

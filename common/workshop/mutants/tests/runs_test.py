@@ -87,7 +87,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(results["asserted"], ("killed", "build"))
         self.assertEqual(results["the-same"], ("equivalent", "a blank is nothing"))
         with open(os.path.join(self.root, "README.md"), encoding="utf-8") as file:
-            self.assertIn("| virtual gpu | core | 3 | 1 | 1 | 75.0 % |", file.read())
+            self.assertIn("| virtual gpu | core | 3 | 1 | 1 | 0 | 75.0 % |", file.read())
         with open(os.path.join(self.root, "common/vgpu/core/one.cpp"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "a=1\nb=2\nc=3\n")
 
