@@ -12,13 +12,12 @@ panel for each trace, whose title has _ for blanks. Needs matplotlib (Debian: py
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import re
 import sys
 
 import palette
 import traces
-from traces import Refused
+from results import Refused
 
 ACCESSES = ("load", "store", "atomic")
 
@@ -98,42 +97,38 @@ def draw(ax, title, found, wanted, rows):
     ax.set(xlim=(0, len(found) + width), ylim=(rows, 0), ylabel="token")
 
 
-def main():
-    try:
-        split = sys.argv.index("--")
-        path, rows, of_kinds, panels = (sys.argv[1], int(sys.argv[2]), sys.argv[3:split],
-                                        sys.argv[split + 1:])
-    except (ValueError, IndexError):
-        of_kinds = panels = []
-        rows = 0
-    if rows < 1 or not of_kinds or not panels or not all(":" in panel for panel in panels):
-        print("usage: block_walks.py PICTURE.png ROWS ARRAY:ACCESS:ROW_BYTES ... -- "
-              "TRACE.json:TITLE ...", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-        from matplotlib.patches import Patch
-    except ImportError as missing:
-        print(f"block_walks: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        wanted = [Kind(argument) for argument in of_kinds]
-        fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.6 + 2.3 * len(panels)), dpi=110,
-                                 squeeze=False, layout="constrained")
-        for panel, (ax,) in zip(panels, axes):
-            file, title = panel.rsplit(":", 1)
-            draw(ax, title.replace("_", " "), spans(traces.read(file), wanted, rows), wanted, rows)
-        axes[-1][0].set_xlabel("the block's accesses to these arrays, in their order")
-        axes[-1][0].legend(handles=[Patch(color=color_of(i), label=kind.words())
-                                    for i, kind in enumerate(wanted)],
-                           loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=len(wanted))
-        fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, Refused) as error:
-        print(f"block_walks: {traces.in_words(error)}", file=sys.stderr)
-        return 2
+def fits(arguments):
+    kinds, panels = parted(arguments)
+    return len(kinds) > 2 and kinds[1].isdigit() and int(kinds[1]) > 0 and panels and all(":" in of for of in panels)
+
+
+def parted(arguments):
+    """The arguments in front of -- and those behind it."""
+    split = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return arguments[:split], arguments[split + 1:]
+
+
+def picture(*arguments):
+    plt = palette.plot()
+    from matplotlib.patches import Patch
+    (path, rows, *of_kinds), panels = parted(arguments)
+    wanted, rows = [Kind(argument) for argument in of_kinds], int(rows)
+    fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.6 + 2.3 * len(panels)), dpi=110,
+                             squeeze=False, layout="constrained")
+    for panel, (ax,) in zip(panels, axes):
+        file, title = panel.rsplit(":", 1)
+        draw(ax, title.replace("_", " "), spans(traces.read(file), wanted, rows), wanted, rows)
+    axes[-1][0].set_xlabel("the block's accesses to these arrays, in their order")
+    axes[-1][0].legend(handles=[Patch(color=color_of(i), label=kind.words())
+                                for i, kind in enumerate(wanted)],
+                       loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=len(wanted))
+    fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
     print(f"{path}: drawn")
-    return 0
+
+
+def main():
+    return palette.main("block_walks.py PICTURE.png ROWS ARRAY:ACCESS:ROW_BYTES ... -- TRACE.json:TITLE ...",
+                        fits, picture)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,13 @@ all launches of a component together. Needs matplotlib (Debian: python3-matplotl
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import os
 import sys
 
 import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import results  # noqa: E402
-import sweeps  # noqa: E402
-from predictions import with_unit  # noqa: E402
-from results import Refused  # noqa: E402
+import results
+import sweeps
+from predictions import with_unit
+from results import Refused
 
 CHOICES = ("embed", "norm", "mlp", "attention")
 SMALL = 0.03  # pieces below this share have no label; below a third of it they are `other`
@@ -120,8 +116,7 @@ def picture(path, file):
 
 
 def main():
-    return palette.main("component_shares.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture,
-                        Refused)
+    return palette.main("component_shares.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,7 +14,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
+from results import Refused
 
 SIZE, LANES, FLOAT = 16, 32, 4
 STORE = "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32"
@@ -73,7 +73,7 @@ def picture(path, stride, shown, file):
 def main():
     return palette.main("fragment_layout.py PICTURE.png STRIDE LANE TRACE.json",
                         lambda of: len(of) == 4 and of[1].isdigit() and of[2].isdigit() and
-                        int(of[2]) < LANES, picture, Refused)
+                        int(of[2]) < LANES, picture)
 
 
 if __name__ == "__main__":

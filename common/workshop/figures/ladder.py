@@ -23,15 +23,13 @@ import difflib
 import errno
 import json
 import math
-import os
 import sys
 
 import labels
 import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import predictions  # noqa: E402
+import predictions
+import results
+from results import Refused
 
 # Of each step: what a run of the virtual GPU gives again on every machine, and what a GPU gives.
 PREDICTED = ("predicted_us", "predicted_error", "predicted_why")
@@ -45,21 +43,6 @@ HEAD = ("device", "nvcc")
 PUBLISHED = {"FlashAttention-2": {512: 282, 1024: 306}, "cuDNN": {512: 335, 1024: 373},
              "FlashAttention-3": {512: 333, 1024: 392}}
 HEAD_MEASURED = HEAD + ("time", "commit", "driver", "runtime", "clocks", "warmup", "iterations")
-
-
-Refused = predictions.Refused
-
-
-class Lacking(Exception):
-    """What this machine lacks, in words."""
-
-
-def read(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"{path}: not JSON: {error}") from None
 
 
 def is_run(run):
@@ -77,7 +60,7 @@ def merge(paths, ptxas=None):
     """One ladder of several runs of --all."""
     runs = []
     for path in paths:
-        runs.append(read(path))
+        runs.append(results.read(path))
         if not is_run(runs[-1]):
             raise Refused(f"{path}: is no result of ./run --all --json")
     runs.sort(key=lambda run: run["problem"]["tokens"])
@@ -99,27 +82,6 @@ def merge(paths, ptxas=None):
             steps.append(kept)
         ladder["runs"].append({"problem": run["problem"], "steps": steps})
     return ladder
-
-
-def text_of(ladder):
-    return json.dumps(ladder, indent=1, ensure_ascii=False) + "\n"
-
-
-def write(path, ladder):
-    """All of it or nothing."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    try:
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            file.write(text_of(ladder))
-        os.replace(path + ".part", path)
-    except OSError as error:
-        try:
-            os.remove(path + ".part")
-        except OSError:
-            pass
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise Lacking(f"{path}: cannot be written: {error.strerror}") from None
-        raise
 
 
 def steps_by_name(ladder):
@@ -157,12 +119,12 @@ def check(path, ladder):
         ladder = compared(json.loads(old), ladder)
     except (ValueError, LookupError, TypeError, AttributeError):
         pass  # no ladder: all of it differs
-    if old == text_of(ladder):
+    if old == results.text_of(ladder):
         print(f"{path}: up to date")
         return 0
     print(f"{path}: stale; `make ladder` writes these:", file=sys.stderr)
     sys.stderr.writelines(line + "\n" for line in difflib.unified_diff(
-        old.splitlines(), text_of(ladder).splitlines(), "committed", "this run", n=0, lineterm=""))
+        old.splitlines(), results.text_of(ladder).splitlines(), "committed", "this run", n=0, lineterm=""))
     return 1
 
 
@@ -262,20 +224,18 @@ def main():
             return check(arguments[1], merge(arguments[2:], ptxas))
         path, stem, runs = arguments[0], arguments[1], arguments[2:]
         if runs:
-            write(path, merge(runs, ptxas))
+            results.write(path, results.text_of(merge(runs, ptxas)))
             print(f"{path}: written from {len(runs)} runs")
-        draw(stem, read(path))
+        draw(stem, results.read(path))
     except ImportError as missing:
         print(f"ladder: no picture: {missing}; on Debian or Ubuntu: apt-get install "
               "python3-matplotlib", file=sys.stderr)
         return 3
-    except Lacking as error:
-        print(f"ladder: {error}", file=sys.stderr)
-        return 3
     except (OSError, KeyError, IndexError, TypeError, Refused) as error:
         print(f"ladder: {error!r}" if isinstance(error, (KeyError, TypeError)) else
               f"ladder: {error}", file=sys.stderr)
-        return 2
+        no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        return 3 if no_room else 2
     return 0
 
 

@@ -20,18 +20,15 @@ import os
 import sys
 import textwrap
 
+import palette
+import beside
+import gains
 import labels
 import ladder
-import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import beside  # noqa: E402
-import gains  # noqa: E402
-import predictions  # noqa: E402
-import problems  # noqa: E402
-import results  # noqa: E402
-from results import Refused  # noqa: E402
+import predictions
+import problems
+import results
+from results import Refused
 
 
 @dataclasses.dataclass

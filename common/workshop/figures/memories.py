@@ -14,14 +14,11 @@ import re
 import sys
 
 import palette
+from results import Refused
 
 PAPER, PART, CHIP, EDGE, TEXT = "#ffffff", "#dbe8f7", "#f2f2f2", "#8a8f98", "#1b1f24"
 SCHEDULER, REGISTERS, LANES, SHARED, CACHE, MEMORY = ("#f9d9a8", "#cfe6c9", "#f4c7c3", "#b9d4f1",
                                                       "#d9cdf0", "#e3e3e3")
-
-
-class Refused(Exception):
-    pass
 
 
 def device_of(path):
@@ -143,8 +140,7 @@ def draw(path, device_path, timing_path):
 
 
 def main():
-    return palette.main("memories.py PICTURE.png DEVICE.json TIMING.cpp", lambda of: len(of) == 3, draw,
-                        Refused)
+    return palette.main("memories.py PICTURE.png DEVICE.json TIMING.cpp", lambda of: len(of) == 3, draw)
 
 
 if __name__ == "__main__":

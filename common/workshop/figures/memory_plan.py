@@ -9,15 +9,11 @@ blocks, a rectangle an array. Needs matplotlib (Debian: python3-matplotlib).
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import os
 import sys
 
 import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import results  # noqa: E402
-from results import Refused  # noqa: E402
+import results
+from results import Refused
 
 KIB = 1024
 SHOWN_BLOCKS = 2
@@ -115,7 +111,7 @@ def picture(path, file):
 
 
 def main():
-    return palette.main("memory_plan.py PICTURE.png RESULT.json", lambda of: len(of) == 2, picture, Refused)
+    return palette.main("memory_plan.py PICTURE.png RESULT.json", lambda of: len(of) == 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

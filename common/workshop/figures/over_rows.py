@@ -10,14 +10,10 @@ python3-matplotlib).
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
 import json
-import os
 import sys
 
 import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import predictions  # noqa: E402
+import predictions
 
 STEPS = ("copy", "base", "cub", "warp", "vector", "rows")
 

@@ -7,6 +7,10 @@ at least 3 (WCAG 2.1) with white and with GitHub's dark ground, the ink for text
 import os
 import sys
 
+# Scripts that draw import this module first, and find those of bench/ then.
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
+from results import Refused  # noqa: E402
+
 INK = "#797e86"
 DPI = 140  # of a PNG
 GROUNDS = ("#ffffff", "#0d1117")
@@ -33,11 +37,11 @@ def of_chapter(number):
     return CHAPTERS[(number - (1 if number < 13 else 7)) % len(CHAPTERS)]
 
 
-def main(usage, fits, draw, refused=OSError):
+def main(usage, fits, draw):
     """The exit status of a script: draw(*arguments) where fits(arguments), else its usage on stderr.
 
     Without matplotlib it is 3, with input that is not what the script reads 2, each said in a line that
-    begins with the script's name. refused: the script's own errors, which say in words what is wrong.
+    begins with the script's name.
     """
     name, arguments = usage.split(".py ")[0], sys.argv[1:]
     if not fits(arguments):
@@ -49,16 +53,15 @@ def main(usage, fits, draw, refused=OSError):
         print(f"{name}: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
               file=sys.stderr)
         return 3
-    except (OSError, ArithmeticError, LookupError, TypeError, ValueError, StopIteration,
-            refused) as error:
-        print(f"{name}: {in_words(error, arguments, refused)}", file=sys.stderr)
+    except (OSError, ArithmeticError, LookupError, TypeError, ValueError, StopIteration, Refused) as error:
+        print(f"{name}: {in_words(error, arguments)}", file=sys.stderr)
         return 2
     return 0
 
 
-def in_words(error, arguments, refused):
+def in_words(error, arguments):
     """What is wrong; of which of the arguments' files where the error does not know."""
-    if isinstance(error, (OSError, refused)):
+    if isinstance(error, (OSError, Refused)):
         return str(error)
     files = [path for path in (of.split(".json")[0] + ".json" for of in arguments if ".json" in of)
              if os.path.isfile(path)]

@@ -22,6 +22,7 @@ import math
 import sys
 
 import palette
+from results import Refused
 
 HALVES = ("tuning", "judging")
 CLOSE = 0.05
@@ -29,10 +30,6 @@ CLOSE = 0.05
 MICROSECONDS = {"us": lambda value, flop: value, "ms": lambda value, flop: value * 1e3,
                 "gflops": lambda value, flop: flop / value / 1e3,
                 "tflops": lambda value, flop: flop / value / 1e6}
-
-
-class Refused(Exception):
-    """Bad input, in words."""
 
 
 def number_of(entry, name, where, none=False):

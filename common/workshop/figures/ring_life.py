@@ -12,12 +12,12 @@ takes the same number of copies, and of products in each warp. A title has _ for
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import json
 import re
 import sys
 
 import palette
-from traces import Refused, in_words
+import traces
+from results import Refused
 from warp_phases import warps_of
 
 COPY, PRODUCT = "bulk_copy", "tensor"
@@ -77,42 +77,29 @@ def draw(ax, title, tiles, stages):
     ax.grid(axis="y", visible=False)
 
 
+def picture(path, ring, *arguments):
+    plt = palette.plot()
+    from matplotlib.patches import Patch
+    stages, count = map(int, ring.split(":"))
+    panels = []
+    for argument in arguments:
+        file, kernel, title = argument.split(":", 2)
+        panels.append((title.replace("_", " "), tiles_of(warps_of(traces.read(file)["traceEvents"], kernel), count)))
+    fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + 1.65 * len(panels)), dpi=110,
+                             squeeze=False, layout="constrained")
+    for (title, tiles), (ax,) in zip(panels, axes):
+        draw(ax, title, tiles, stages)
+    axes[-1][0].set_xlabel("clocks from the kernel's begin on; numbers are tiles")
+    axes[-1][0].legend(handles=[Patch(color=color, label=label) for label, color in COLORS.items()],
+                       loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=len(COLORS))
+    fig.savefig(path, metadata={"Software": None}, transparent=False, facecolor="white")
+    print(f"{path}: drawn")
+
+
 def main():
-    if len(sys.argv) < 4 or not re.fullmatch(r"[1-9]\d?:[1-9]\d{0,2}", sys.argv[2]) or \
-            any(of.count(":") < 2 for of in sys.argv[3:]):
-        print("usage: ring_life.py PICTURE.png STAGES:TILES TIMELINE.json:KERNEL:TITLE ..., "
-              "as in 4:9", file=sys.stderr)
-        return 2
-    try:
-        plt = palette.plot()
-        from matplotlib.patches import Patch
-    except ImportError as missing:
-        print(f"ring_life: {missing}; on Debian or Ubuntu: apt-get install python3-matplotlib",
-              file=sys.stderr)
-        return 3
-    try:
-        stages, count = map(int, sys.argv[2].split(":"))
-        panels, files = [], {}
-        for argument in sys.argv[3:]:
-            path, kernel, title = argument.split(":", 2)
-            if path not in files:
-                with open(path, encoding="utf-8") as file:
-                    files[path] = json.load(file)["traceEvents"]
-            panels.append((title.replace("_", " "), tiles_of(warps_of(files[path], kernel), count)))
-        fig, axes = plt.subplots(len(panels), 1, figsize=(10.5, 0.5 + 1.65 * len(panels)), dpi=110,
-                                 squeeze=False, layout="constrained")
-        for (title, tiles), (ax,) in zip(panels, axes):
-            draw(ax, title, tiles, stages)
-        axes[-1][0].set_xlabel("clocks from the kernel's begin on; numbers are tiles")
-        axes[-1][0].legend(handles=[Patch(color=color, label=label)
-                                    for label, color in COLORS.items()],
-                           loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=len(COLORS))
-        fig.savefig(sys.argv[1], metadata={"Software": None}, transparent=False, facecolor="white")
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, Refused) as error:
-        print(f"ring_life: {in_words(error)}", file=sys.stderr)
-        return 2
-    print(f"{sys.argv[1]}: drawn")
-    return 0
+    return palette.main("ring_life.py PICTURE.png STAGES:TILES TIMELINE.json:KERNEL:TITLE ..., as in 4:9",
+                        lambda of: len(of) >= 3 and re.fullmatch(r"[1-9]\d?:[1-9]\d{0,2}", of[1]) and
+                        all(panel.count(":") >= 2 for panel in of[2:]), picture)
 
 
 if __name__ == "__main__":

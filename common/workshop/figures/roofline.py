@@ -10,17 +10,14 @@ that DRAM moves, up how many it does in a second. Needs matplotlib (Debian: pyth
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
 import json
-import os
 import re
 import sys
 
-import labels
 import palette
-from traces import Refused
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
-import gains  # noqa: E402
-import results  # noqa: E402
+import gains
+import labels
+import results
+from results import Refused
 
 
 def steps_of(found, title, chapters, wanted):
@@ -91,7 +88,7 @@ def picture(to, path, title, chapters, *wanted):
 def main():
     return palette.main("roofline.py PICTURE.png GAINS.json TITLE FIRST-LAST [NAME=VALUE]...",
                         lambda of: len(of) >= 4 and re.fullmatch(r"\d+-\d+", of[3]) and
-                        all("=" in name for name in of[4:]), picture, Refused)
+                        all("=" in name for name in of[4:]), picture)
 
 if __name__ == "__main__":
     sys.exit(main())

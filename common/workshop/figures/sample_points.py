@@ -16,7 +16,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
+from results import Refused
 
 
 def read_pixels(file_name, channels):
@@ -58,7 +58,7 @@ def picture(path, level_text, channels, *files):
 
 def main():
     return palette.main("sample_points.py PICTURE.png LEVELS CHANNELS TRACE...", lambda of: len(of) >= 4,
-                        picture, Refused)
+                        picture)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,8 +15,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
-
+from results import Refused
 
 SHOWN_ROWS = 24  # of the score matrix
 OF_BLOCK, OF_LOAD, EMPTY, EDGE = "#f6b26b", "#7a1f1f", "#f2f2f2", "#b0b0b0"
@@ -110,7 +109,7 @@ def picture(path, tokens, head_dim, *files):
 
 def main():
     return palette.main("score_blocks.py PICTURE.png TOKENS HEAD_DIM TRACE.json...",
-                        lambda of: len(of) >= 4 and of[1].isdigit() and of[2].isdigit(), picture, Refused)
+                        lambda of: len(of) >= 4 and of[1].isdigit() and of[2].isdigit(), picture)
 
 if __name__ == "__main__":
     sys.exit(main())

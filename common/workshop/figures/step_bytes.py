@@ -18,6 +18,7 @@ import re
 import sys
 
 import palette
+from results import Refused
 
 # The first that fits a kernel's name is its operation; a product's operands tell whose it is.
 OPERATIONS = (("convolutional projection", r"conv_projection::"),
@@ -30,10 +31,6 @@ LOSS, OPTIMIZER = "loss", "AdamW"
 LEAST = 0.01  # of all bytes; operations with less have no bar
 TABLE = re.compile(r"(^<!-- bytes:begin -->\n)(.*?)(^<!-- bytes:end -->\n)", re.MULTILINE | re.DOTALL)
 PHASES = ("forward", "backward", "update")
-
-
-class Refused(Exception):
-    """Bad input, in words."""
 
 
 def operation_of(kernel, before=None):
@@ -155,8 +152,7 @@ def write_table(readme, profile, check=False):
 def main():
     words = sys.argv[1:]
     if words[:1] != ["--table"]:
-        return palette.main("step_bytes.py PICTURE.png PROFILE.json", lambda of: len(of) == 2, picture,
-                            Refused)
+        return palette.main("step_bytes.py PICTURE.png PROFILE.json", lambda of: len(of) == 2, picture)
     check = words[1:2] == ["--check"]
     files = words[2:] if check else words[1:]
     if len(files) != 2:

@@ -10,18 +10,14 @@ part in a straight line. Steps whose times nowhere differ by more than 2% share 
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import os
 import sys
 
 import labels
 import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import results  # noqa: E402
-import sweeps  # noqa: E402
-from predictions import with_unit  # noqa: E402
-from results import Refused  # noqa: E402
+import results
+import sweeps
+from predictions import with_unit
+from results import Refused
 
 SAME = 0.02
 
@@ -134,8 +130,7 @@ def picture(path, file):
 
 
 def main():
-    return palette.main("sweeps_embedding.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture,
-                        Refused)
+    return palette.main("sweeps_embedding.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

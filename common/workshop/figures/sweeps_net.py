@@ -10,17 +10,13 @@ would take each in a place of its own. Needs matplotlib (Debian: python3-matplot
 
 Exit status: 0 drawn, 2 bad usage or input, 3 no matplotlib.
 """
-import os
 import sys
 
 import labels
 import palette
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "bench"))
-import results  # noqa: E402
-import sweeps  # noqa: E402
-from results import Refused  # noqa: E402
+import results
+import sweeps
+from results import Refused
 
 CHOICES = ("embed", "norm", "mlp", "attention")
 MIB = 2 ** 20
@@ -145,7 +141,7 @@ def picture(path, file):
 
 
 def main():
-    return palette.main("sweeps_net.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture, Refused)
+    return palette.main("sweeps_net.py PICTURE.png SWEEPS.json", lambda of: len(of) == 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

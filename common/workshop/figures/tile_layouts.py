@@ -15,7 +15,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
+from results import Refused
 
 PIECE, LINE = 16, 128  # bytes: of a piece, of all banks
 SHOWN = 9              # lines
@@ -107,7 +107,7 @@ def picture(path, tile, *arguments):
 
 def main():
     return palette.main("tile_layouts.py PICTURE.png ARRAY:ROW_BYTES TRACE.json:TITLE...",
-                        lambda of: len(of) >= 3 and of[1].partition(":")[2].isdigit(), picture, Refused)
+                        lambda of: len(of) >= 3 and of[1].partition(":")[2].isdigit(), picture)
 
 if __name__ == "__main__":
     sys.exit(main())

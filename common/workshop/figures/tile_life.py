@@ -16,8 +16,8 @@ import sys
 import palette
 import tile_layouts
 import traces
+from results import Refused
 from tile_layouts import LINE, PIECE
-from traces import Refused
 
 WARP = 0
 
@@ -181,7 +181,7 @@ def main():
     return palette.main(
         "tile_life.py PICTURE.png COPIED:ROW_BYTES STORED:ROW_BYTES TRACE.json",
         lambda of: len(of) == 4 and all(part.partition(":")[2].isdigit() for part in of[1:3]),
-        picture, Refused)
+        picture)
 
 if __name__ == "__main__":
     sys.exit(main())

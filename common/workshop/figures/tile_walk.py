@@ -14,7 +14,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
+from results import Refused
 
 NOW, SEEN, LATER, EDGE, INK = "#c7681f", "#f3d9bd", "#f2f2f2", "#b0b0b0", "#303338"
 
@@ -117,8 +117,7 @@ def picture(path, tokens, head_dim, file):
 
 def main():
     return palette.main("tile_walk.py PICTURE.png TOKENS HEAD_DIM TRACE.json",
-                        lambda of: len(of) == 4 and of[1].isdigit() and of[2].isdigit(), picture,
-                        Refused)
+                        lambda of: len(of) == 4 and of[1].isdigit() and of[2].isdigit(), picture)
 
 
 if __name__ == "__main__":

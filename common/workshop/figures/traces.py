@@ -2,9 +2,7 @@
 import json
 import re
 
-
-class Refused(Exception):
-    """Bad input, in words."""
+from results import Refused
 
 
 def read(file_name):
@@ -24,7 +22,3 @@ def picked(trace, wanted, argument, number):
     if number >= len(found):
         raise Refused(f"'{argument}': the trace has {len(found)} such accesses")
     return found[number]
-
-
-def in_words(error):
-    return repr(error) if isinstance(error, KeyError) else str(error)

@@ -20,8 +20,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
-
+from results import Refused
 
 BANKS, WORD, LANES = 32, 4, 32
 IDLE, BUSY, SHARED, EDGE = "#f2f2f2", "#f6b26b", "#d98032", "#b0b0b0"
@@ -115,7 +114,7 @@ def picture(path, *arguments):
 
 def main():
     return palette.main("warp_banks.py PICTURE.png TRACE.json:store:NUMBER...",
-                        lambda of: len(of) >= 2, picture, Refused)
+                        lambda of: len(of) >= 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

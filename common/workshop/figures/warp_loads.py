@@ -16,8 +16,7 @@ import sys
 
 import palette
 import traces
-from traces import Refused
-
+from results import Refused
 
 SECTOR, ROW = 32, 128  # bytes
 UNTOUCHED, MOVED, USED, EDGE = "#f2f2f2", "#f6b26b", "#7a1f1f", "#b0b0b0"
@@ -105,7 +104,7 @@ def picture(path, *arguments):
 
 def main():
     return palette.main("warp_loads.py PICTURE.png TRACE.json:ALLOCATION:load:NUMBER...",
-                        lambda of: len(of) >= 2, picture, Refused)
+                        lambda of: len(of) >= 2, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

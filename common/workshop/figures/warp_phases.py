@@ -16,7 +16,7 @@ import re
 import sys
 
 import palette
-from traces import Refused
+from results import Refused
 
 STEP = 40  # clocks; each step of the picture has the colour of what takes most of them
 # What an instruction is for. A short wait, and each instruction not named here, belongs to the next
@@ -176,7 +176,7 @@ def fits(arguments):
 
 def main():
     return palette.main("warp_phases.py PICTURE.png CLOCKS TIMELINE.json:KERNEL:TITLE ..., CLOCKS a "
-                        f"number from {STEP} on", fits, picture, Refused)
+                        f"number from {STEP} on", fits, picture)
 
 if __name__ == "__main__":
     sys.exit(main())

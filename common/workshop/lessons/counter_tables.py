@@ -3,22 +3,7 @@
 The text between the lines `<!-- counters:begin -->` and `<!-- counters:end -->` is replaced by what a run
 counted: nothing in it is typed by hand, and nothing depends on the host (no wall times).
 
-In front of it the README may say what counters must be, by formula:
-
-    <!-- counters:formulas
-    scores K load = 2*B*H*N*N*D
-    coalesced K: shared.load.conflicts = 0
-    tiling: clocks.L1/shared = 2*(64*ceil(N/64) + 16)
-    -->
-
-with B, H, N, D for batch, heads, tokens and head_dim (in chapter 7 Q, C, L, P, S for queries, channels,
-levels, points and the pixels of an image; in chapter 8 I, O, H, W, K, S for in_channels, out_channels,
-height, width, kernel and stride; in chapter 10 R and C for rows and columns; in chapter 11 R, W, F for rows,
-width and hidden), whole numbers, + - * //, brackets, and ceil(a/b).
-The first form speaks of bytes asked, by names of kernel and array. The second form, with a colon, of
-any number of the kernel's counters in RESULT.json, a dot between names; `clocks.PIPE` is a modelled
-limit in clocks of an SM, by PTX: machine code that has joined accesses may need fewer. Such lines are
-only checked, not shown. A formula that does not give exactly the number counted is an error.
+In front of it the README may say by formula what counters must be: see formulas.py. And which tables it wants:
 
     <!-- counters:show shared instructions occupancy -->
 
@@ -32,76 +17,20 @@ are less than 1% of their kernel's sectors.
 A README may have several blocks, each with its own formulas and tables in front of it, and needs as
 many results, in the same order. `<!-- counters:begin --batch 11 -->` wants a run with these flags; so may
 a README's only block.
-
-Indented lines that end in a semicolon are quotes: they must stand in kernel.cuh beside the README, or
-in another .cuh of the chapter's steps or of a folder that is a part of the chapter.
 """
-import ast
-import glob
-import operator
-import os
 import re
 
 import predictions
+from formulas import LETTERS, comment, evaluate, pretty, read_formulas, wrong_counters
 from results import Refused
 
 BLOCK = re.compile(r"^<!-- counters:begin(?P<flags>(?: [^ >]+)*?) -->\n(?P<old>.*?)"
                    r"^<!-- counters:end -->\n", re.MULTILINE | re.DOTALL)
-FORMULAS = "<!-- counters:formulas"
 SHOW, TABLES = "<!-- counters:show", ("shared", "distributed", "copy-engine", "instructions",
                                         "occupancy", "hits", "no-arrays", "no-limits",
                                         "large-arrays", "all-tokens")
 CLASSES = {"fp32": "fp32", "fp16": "fp16", "special": "special functions", "tensor": "tensor",
            "memory": "memory", "shuffle": "shuffle", "barrier": "barrier"}
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-             ast.FloorDiv: operator.floordiv}
-
-
-def evaluate(formula, names):
-    """A formula of whole numbers, names, + - * //, ceil(a/b) and brackets."""
-    def value(node):
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        if isinstance(node, ast.Name) and node.id in names:
-            return names[node.id]
-        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            return OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and \
-                node.func.id == "ceil" and len(node.args) == 1 and \
-                isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Div):
-            return -(-value(node.args[0].left) // value(node.args[0].right))
-        raise Refused(f"formula '{formula}': only whole numbers, {', '.join(names)}, + - * // and "
-                      "ceil(a/b)")
-    try:
-        return value(ast.parse(formula, mode="eval").body)
-    except SyntaxError as error:
-        raise Refused(f"formula '{formula}': {error.msg}") from None
-
-
-def pretty(formula):
-    """2*B*H*ceil(N/16)*N*N*D as 2BH⌈N/16⌉N²D."""
-    formula = re.sub(r"ceil\(([^()]*)\)", r"⌈\1⌉", formula)
-    formula = re.sub(r"\bN\*N\b", "N²", formula).replace("//", "/")
-    return re.sub(r"(?<=\d)\*(?=\d)", "·", formula).replace("*", "")
-
-
-def comment(text, opening):
-    """What stands between `opening` and the end of the comment, or nothing."""
-    return text.split(opening, 1)[1].split("-->", 1)[0] if opening in text else ""
-
-
-def read_formulas(text):
-    """{(kernel, array, access): formula} and [(kernel, path, formula)] of the comment."""
-    shown, checked = {}, []
-    for line in filter(None, map(str.strip, comment(text, FORMULAS).splitlines())):
-        if match := re.fullmatch(r"([^:=]+) (\w+) (load|store|atomic) = (.+)", line):
-            shown[match.group(1, 2, 3)] = match.group(4)
-        elif match := re.fullmatch(r"([^:=]+): (\S+) = (.+)", line):
-            checked.append(match.group(1, 2, 3))
-        else:
-            raise Refused(f"'{line}': a formula reads 'kernel array load = 2*B*H*N*D' or "
-                          "'kernel: shared.load.conflicts = 0'")
-    return shown, checked
 
 
 def read_tables(text):
@@ -111,26 +40,6 @@ def read_tables(text):
         if table not in TABLES:
             raise Refused(f"counters:show {table}: there are {', '.join(TABLES)}")
     return tables
-
-
-def wrong_counters(checked, kernels, names, sm_hz):
-    """What is wrong with formulas of the second form."""
-    wrong = []
-    for kernel, path, formula in checked:
-        counted = {k["name"]: k["counters"] for k in kernels}.get(kernel)
-        pipe = path.removeprefix("clocks.")
-        if counted and pipe != path:
-            counted = {**counted["limits"], **counted.get("limits_by_ptx", {})}.get(pipe)
-            counted = round(counted * sm_hz / 1e6, 3) if isinstance(counted, float) else None
-        elif counted:
-            for name in path.split("."):
-                counted = counted.get(name) if isinstance(counted, dict) else None
-        if isinstance(counted, bool) or not isinstance(counted, (int, float)):
-            wrong.append(f"{kernel}: {path}: nothing of that name was counted")
-        elif evaluate(formula, names) != counted:
-            wrong.append(f"{kernel}: {path}: {formula} = {evaluate(formula, names):,}, "
-                         f"counted {counted:,}")
-    return wrong
 
 
 def micros(limit):
@@ -296,18 +205,13 @@ def predicted_lines(result):
 def block(result, formulas, checked, tables):
     """The lines of the block, and what is wrong with the formulas."""
     problem, device = result["problem"], result["device"]
-    sizes = {"batch": "B", "heads": "H", "tokens": "N", "head_dim": "D",  # attention
-             "queries": "Q", "channels": "C", "levels": "L", "points": "P", "pixels": "S",
-             "part_patches": "part patches", "part_channels": "part channels", "hidden": "F",
-             "in_channels": "I", "out_channels": "O", "height": "H", "width": "W", "kernel": "K",
-             "stride": "S", "rows": "R", "columns": "C"}
-    names = {short: problem[name] for name, short in sizes.items() if name in problem}
+    names = {short: problem[name] for name, short in LETTERS.items() if name in problem}
     kernels = [k for k in result["kernels"] if k.get("counters", {}).get("global")]
     whole_runs = all_tokens_table(result["kernels"]) if "all-tokens" in tables else []
     if not device.get("virtual") or not (kernels or whole_runs):
         raise Refused("the result has no counters: it must come from the virtual GPU")
 
-    shape = ", ".join(f"{key} {problem[key]}" for key in sizes if key in problem)
+    shape = ", ".join(f"{key} {problem[key]}" for key in LETTERS if key in problem)
     head = [f"Virtual {device['name']}, [{shape}], nvcc {result['nvcc']}."]
     lines = ["", "| kernel | array | access | requests | sectors | sectors/request | ideal "
              "| bytes asked | by formula |",
@@ -341,7 +245,7 @@ def block(result, formulas, checked, tables):
     wrong += wrong_counters(checked, kernels, names, result["clocks"]["peak_sm_hz"])
 
     letters = {letter for formula in formulas.values() for letter in re.findall(r"\b[A-Z]\b", formula)}
-    meaning = ", ".join(f"{short} {name}" for name, short in sizes.items()
+    meaning = ", ".join(f"{short} {name}" for name, short in LETTERS.items()
                         if name in problem and short in letters)
     if meaning:
         lines += ["", f"(By formula: {meaning}.)"]
@@ -396,23 +300,3 @@ def refreshed(text, results):
         wrong += bad
         end = found.end()
     return new_text + text[end:], wrong
-
-
-def stray_quotes(text, kernel):
-    """Quoted lines of code (indented, ending as a statement does) that do not stand in a kernel."""
-    def spaced(code):
-        return " ".join(code.split())
-    quotes = re.findall(r"^    (.*;(?: *//.*)?)$", text, re.MULTILINE)
-    return [quote for quote in quotes if spaced(quote) not in spaced(kernel)]
-
-
-def kernel_text(folder):
-    """All .cuh files of a chapter's steps and of its parts: not those of its exercises."""
-    names = sorted(name for pattern in ("*.cuh", "*/*.cuh")
-                   for name in glob.glob(pattern, root_dir=folder)
-                   if not name.startswith("exercise/"))
-    text = ""
-    for name in names:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            text += file.read() + "\n"
-    return text

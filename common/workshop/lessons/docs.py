@@ -7,6 +7,8 @@ A text is a lesson, the front page or another Markdown file. What is written the
 
     counter_tables.py   tables between <!-- counters:begin --> and <!-- counters:end -->, of the RESULT.json
                         that `./run --json` wrote on the virtual GPU, one for each such block
+    formulas.py         what these counters must be (compared, not written)
+    code_quotes.py      lines of code that a lesson quotes (compared, not written)
     gain_tables.py      tables between <!-- gains:begin 7 --> and <!-- gains:end -->
     front_page.py       what each chapter bought, and the table of GPUs, on the page that has one
     stated.py           numbers in sentences
@@ -23,6 +25,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[1:1] = [os.path.join(HERE, "..", name) for name in ("bench", "figures")]
+import code_quotes  # noqa: E402
 import counter_tables  # noqa: E402
 import front_page  # noqa: E402
 import gain_tables  # noqa: E402
@@ -38,7 +41,7 @@ def refreshed(path, text, runs, folder):
     """(the text with its numbers anew, what does not hold in words). runs: paths of ./run's results."""
     wrong = []
     if runs:
-        stray = counter_tables.stray_quotes(text, counter_tables.kernel_text(os.path.dirname(path)))
+        stray = code_quotes.stray_quotes(text, code_quotes.kernel_text(os.path.dirname(path)))
         text, formulas = counter_tables.refreshed(text, [results.read(run) for run in runs])
         wrong += [f"formula: {words}" for words in formulas]
         wrong += [f"does not stand in the kernel: {quote.strip()}" for quote in stray]

@@ -5,7 +5,7 @@ import sys
 import unittest
 import unittest.mock
 
-from support import ROOT, Case, contextlib, io
+from support import Case, contextlib, io
 
 try:
     import matplotlib

@@ -3,17 +3,19 @@ And which files a lesson's quotes come from."""
 import json
 import os
 import re
-import sys
 import unittest
 
 from support import ROOT, Case, contextlib, copy, io
 
+import code_quotes
+import counter_tables
+import formulas
 import labels
 import ladder
 import measured
 import memories
 import palette
-import counter_tables
+import results
 from results import Refused
 
 try:
@@ -340,7 +342,7 @@ class Figures(Case):
         def checked(us, ptxas):
             with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(said):
                 return ladder.check(path, ladder.merge([self.ladder_run(us)], ptxas))
-        ladder.write(path, ladder.merge([self.ladder_run(100.0)], "V13"))
+        results.write(path, results.text_of(ladder.merge([self.ladder_run(100.0)], "V13")))
         said = io.StringIO()
         self.assertEqual([checked(us, "V13") for us in (100.0, 101.0, 110.0, None)], [0, 0, 1, 1])
         self.assertNotIn("not compared", said.getvalue())
@@ -459,7 +461,7 @@ class Joined(unittest.TestCase):
 
     def test_formulas_are_of_ptx(self):
         def wrong(kernel, clocks):
-            return counter_tables.wrong_counters([(kernel, "clocks.L1/shared", str(clocks))],
+            return formulas.wrong_counters([(kernel, "clocks.L1/shared", str(clocks))],
                                                    self.KERNELS, {}, 1e9)
         self.assertEqual(wrong("a", 2000), [])
         self.assertEqual(wrong("b", 1500), [])
@@ -543,10 +545,10 @@ class Quotes(Case):
             for name in names:
                 with open(os.path.join(self.path(folder), name + ".cuh"), "w", encoding="utf-8") as file:
                     file.write(f"int {name};\n")
-        kernel = counter_tables.kernel_text(self.folder)
+        kernel = code_quotes.kernel_text(self.folder)
         lesson = "".join(f"    int {name};\n"
                          for name in ("kernel", "wide_loads", "task2", "fused", "bug"))
-        self.assertEqual(counter_tables.stray_quotes(lesson, kernel), ["int task2;", "int bug;"])
+        self.assertEqual(code_quotes.stray_quotes(lesson, kernel), ["int task2;", "int bug;"])
 
 
 if __name__ == "__main__":

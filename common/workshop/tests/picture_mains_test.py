@@ -22,6 +22,7 @@ ARGUMENTS = {
     "memories": ["FILE", os.path.join(ROOT, "common", "vgpu", "time", "timing.cpp")],
     "memory_plan": ["FILE"], "over_rows": ["FILE"],
     "roofline": ["FILE", "attention", "1-6"],
+    "block_walks": ["8", "Q:load:4", "--", "FILE:t"], "ring_life": ["2:3", "FILE:k:t"],
     "sample_points": ["2x2", "32", "FILE"], "score_blocks": ["128", "64", "FILE"], "step_bytes": ["FILE"],
     "sweeps_embedding": ["FILE"], "sweeps_net": ["FILE"], "tile_layouts": ["x:384", "FILE:t"],
     "tile_life": ["x:768", "hidden:256", "FILE"],

@@ -1,9 +1,7 @@
 """The picture of a ladder under a GPU's roofs: which steps, where they lie, what is refused."""
-import os
-import sys
 import unittest
 
-from support import ROOT, Case
+from support import Case
 
 import roofline
 from traces import Refused

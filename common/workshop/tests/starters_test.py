@@ -1,7 +1,6 @@
 """Starters are made from solutions, and none that a student has edited is overwritten."""
 import contextlib
 import io
-import os
 import subprocess
 import unittest
 

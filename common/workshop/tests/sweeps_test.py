@@ -1,11 +1,10 @@
 """Predicted times and memory over batch and size: the file, what differs from it, its pictures."""
 import json
-import os
 import sys
 import unittest
 import unittest.mock
 
-from support import ROOT, Case, contextlib, copy, io, script
+from support import Case, contextlib, copy, io, script
 
 import sweeps
 from results import Refused

@@ -1,11 +1,10 @@
 """The pictures of tiles in shared memory: what they take from a trace, and what they refuse."""
 import json
-import os
 import sys
 import unittest
 import unittest.mock
 
-from support import ROOT, Case, contextlib, io
+from support import Case, contextlib, io
 
 try:
     import tile_layouts

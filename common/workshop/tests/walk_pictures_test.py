@@ -1,9 +1,7 @@
 """The pictures of a block's walk over the keys and of a fragment: what they read off a trace, and refuse."""
-import os
-import sys
 import unittest
 
-from support import ROOT, Case
+from support import Case
 
 import fragment_layout
 import tile_walk

@@ -1,11 +1,10 @@
 """The picture of what a block's warps do: phases from a timeline, and what it refuses."""
 import json
-import os
 import sys
 import unittest
 import unittest.mock
 
-from support import ROOT, Case, contextlib, io
+from support import Case, contextlib, io
 
 try:
     import matplotlib
