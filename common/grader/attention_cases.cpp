@@ -1,11 +1,12 @@
 // Problems of attention for the exercises, and their reference.
+#include "attention_cases.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 
 #include "attention/inputs.h"
-#include "grader.h"
 #include "lab/files.h"
 
 namespace lab::grader {

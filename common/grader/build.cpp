@@ -8,14 +8,18 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "compiler_words.h"
+#include "directives.h"
 #include "files.h"
+#include "isolation.h"
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
 #include "process.h"
 #include "testing/testing.h"
+#include "text.h"
 
 namespace lab::grader {
 namespace {
@@ -42,9 +46,8 @@ std::string Library::as_handed_in(std::string text) const {
   if (compiled_in.empty()) return text;
   // The virtual GPU shows paths below the folder that it runs in without that folder.
   const std::string root = std::filesystem::canonical(repository_path(".")).string() + "/";
-  for (const std::string& name : {compiled_in, erased(compiled_in, root)})
-    for (size_t at = 0; (at = text.find(name, at)) != text.npos; at += came_from.size())
-      text.replace(at, name.size(), came_from);
+  for (const std::string& name : {compiled_in, replace_all(compiled_in, root, "")})
+    text = replace_all(std::move(text), name, came_from);
   return text;
 }
 
@@ -201,7 +204,8 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   for (const Source& source : handed_in) {
     if (const std::string why = no_source(source.path); !why.empty())
       return {"", "build", why, {}, "", ""};
-    if (const std::string mistake = include_mistake(read_file(source.path), allowed_includes(task));
+    if (const std::string mistake =
+            directive_mistake(read_file(source.path), allowed_includes(task));
         !mistake.empty())
       return {"", "build", mistake, {}, "", ""};
   }
@@ -237,12 +241,12 @@ Library build(const Task& task, const std::vector<Source>& handed_in, const std:
   if (!ended.timed_out && ended.exit_code != 0)
     require_compiler(ended, place.files, limits, compiler);
   ended.output = library.as_handed_in(ended.output);
-  library.came_from = erased(from, root);  // as the virtual GPU shows it
+  library.came_from = replace_all(from, root, "");  // as the virtual GPU shows it
   // A renamed copy lies in a folder that is nobody's concern.
   const std::string copies = std::filesystem::weakly_canonical(folder + "/renamed").string() + "/";
   if (from == copies) library.came_from.clear();
   const auto as_named = [&](const std::string& text) {
-    return erased(erased(text, copies), erased(copies, root));
+    return replace_all(replace_all(text, copies, ""), replace_all(copies, root, ""), "");
   };
   if (ended.timed_out) {
     library.refused = "time";

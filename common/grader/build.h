@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "grader.h"
 #include "lab/errors.h"
+#include "limits.h"
+#include "task.h"
 
 namespace lab::grader {
 
@@ -31,9 +32,5 @@ struct Library {
 // Throws LackError where this machine is at fault.
 Library build(const Task& task, const std::vector<Source>& sources, const std::string& folder,
               const Limits& limits);
-
-// What is wrong with a file's directives, "" where nothing is: an exercise includes CUDA's and the
-// standard library's headers in < >, and its task's own; it neither renames its lines nor hides warnings.
-std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers);
 
 }  // namespace lab::grader

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "lab/files.h"
+#include "text.h"
 
 namespace lab::grader {
 namespace {
@@ -145,7 +146,7 @@ std::string source_line(const Message& message, const std::string& file) {
 }
 
 // "uses too much shared data (0x1c000 bytes, 0xc000 max)" and mangled names, in words.
-std::string of_assembler(const std::string& text) {
+std::string assembler_words(const std::string& text) {
   std::smatch match;
   static const std::regex name(R"('(_Z\w+)')");
   std::string kernel = "a kernel";
@@ -202,19 +203,14 @@ std::vector<Message> compiler_messages(const std::string& output, const std::str
   return messages;
 }
 
-std::string erased(std::string text, const std::string& what) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos;) text.erase(at, what.size());
-  return text;
-}
-
 std::string first_warnings(const std::string& output, const std::string& file,
                            const std::string& root) {
   std::string text;
   size_t count = 0;
   for (const Message& message : compiler_messages(output, "warning")) {
     if (message.file != file || ++count > kWarnings) continue;
-    text += erased(message.file, root) + ":" + std::to_string(message.line) + ": " + message.text +
-            "\n" + source_line(message, file) + "\n";
+    text += replace_all(message.file, root, "") + ":" + std::to_string(message.line) + ": " +
+            message.text + "\n" + source_line(message, file) + "\n";
   }
   return text;
 }
@@ -225,7 +221,7 @@ std::string compile_failure(const std::string& output, const std::string& unit,
   const std::string braces = file.empty() ? "" : brace_mistake(read_file(file));
   const std::string parameters = "static assertion failed with \"";
   std::vector<Message> shown;
-  std::string wrong_parameters, of_call;
+  std::string wrong_parameters, call_error;
   for (Message& message : compiler_messages(output, "error")) {
     if (message.file != unit && message.line > 0) {
       shown.push_back(message);
@@ -233,10 +229,10 @@ std::string compile_failure(const std::string& output, const std::string& unit,
       wrong_parameters = message.text.substr(at + parameters.size());
       wrong_parameters = wrong_parameters.substr(0, wrong_parameters.rfind('"'));
     } else if (message.line == 0 && braces.empty()) {
-      message.text = of_assembler(message.text);
+      message.text = assembler_words(message.text);
       shown.push_back(message);
-    } else if (of_call.empty()) {
-      of_call = message.text;
+    } else if (call_error.empty()) {
+      call_error = message.text;
     }
   }
   const bool no_function = output.find("name followed by \"::\" must be") != std::string::npos ||
@@ -252,16 +248,17 @@ std::string compile_failure(const std::string& output, const std::string& unit,
              " in this file: did you delete the namespace, or save an empty file?";
     if (!wrong_parameters.empty()) return text + ": " + wrong_parameters;
     return text + ": " +
-           (of_call.empty() ? output.substr(0, 2000) : "the call of your function: " + of_call);
+           (call_error.empty() ? output.substr(0, 2000)
+                               : "the call of your function: " + call_error);
   }
   for (size_t i = 0; i < shown.size() && i < kErrors; ++i) {
     const Message& message = shown[i];
     text += i == 1 ? "\n\n" : "\n";
     if (message.line > 0)
-      text += erased(message.file, root) + ":" + std::to_string(message.line) + ": ";
+      text += replace_all(message.file, root, "") + ":" + std::to_string(message.line) + ": ";
     text += message.text;
     if (i > 0) continue;
-    for (const std::string& more : message.more) text += "\n  " + erased(more, root);
+    for (const std::string& more : message.more) text += "\n  " + replace_all(more, root, "");
     if (const std::string line = message.line > 0 ? source_line(message, file) : ""; !line.empty())
       text += "\n" + line;
   }

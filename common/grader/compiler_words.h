@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "grader.h"
+#include "task.h"
 
 namespace lab::grader {
 
@@ -30,9 +30,6 @@ std::string first_warnings(const std::string& output, const std::string& file,
 std::string compile_failure(const std::string& output, const std::string& unit,
                             const std::string& root, const std::string& file, const Task& task,
                             const std::string& function);
-
-// text without what.
-std::string erased(std::string text, const std::string& what);
 
 // A name as it stands in the source: "helper(int)" of "_Z6helperi".
 std::string demangled(const std::string& name);

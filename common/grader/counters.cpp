@@ -1,4 +1,6 @@
 // Counters of a student's launches, as aims ask for them.
+#include "counters.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,9 +9,7 @@
 #include <memory>
 #include <set>
 #include <stdexcept>
-#include <vector>
 
-#include "grader.h"
 #include "json/json.h"
 
 namespace lab::grader {

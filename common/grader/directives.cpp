@@ -1,16 +1,14 @@
-// What an exercise may say to the preprocessor.
+#include "directives.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <regex>
-#include <string>
-#include <vector>
-
-#include "build.h"
 
 namespace lab::grader {
 
-std::string include_mistake(const std::string& text, const std::vector<std::string>& own_headers) {
+std::string directive_mistake(const std::string& text,
+                              const std::vector<std::string>& own_headers) {
   // Lines that end in a backslash go on, also where spaces follow it.
   std::string joined;
   for (size_t i = 0; i < text.size(); ++i) {

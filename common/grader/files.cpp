@@ -1,6 +1,4 @@
 #include "files.h"
-#include "json/json.h"
-#include "lab/errors.h"
 
 #include <sys/stat.h>
 
@@ -9,7 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "lab.cuh"
+#include "json/json.h"
+#include "lab/errors.h"
 #include "lab/files.h"
 
 namespace lab::grader {

@@ -6,31 +6,28 @@
 //
 // FOLDER/problems has the mode, the library with its entry, the isolation and the cases: whoever starts
 // this process has computed them, and doing it again would take longer than many a kernel.
-// FOLDER/report gets a line for each case that was begun, and one for how it went; FOLDER/out.N gets its
-// output. FOLDER/stdout.N and FOLDER/stderr.N get what the code prints; in the mode "cases"
+// FOLDER/report gets a line for each case that was begun, and one for how it went, each with the number
+// of a CaseState in front; FOLDER/out.N gets its output. FOLDER/stdout.N and FOLDER/stderr.N get what the code prints; in the mode "cases"
 // FOLDER/findings.N gets what the virtual GPU says.
+#include "gpu_process.h"
+
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <new>
 #include <optional>
-#include <sstream>
 
 #include "compiler_words.h"
-#include "gpu_process.h"
 #include "lab/device.h"
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
-#include "student_process.h"
 #include "wire.h"
 
 namespace lab::grader {
@@ -52,10 +49,10 @@ const char* const kChecks = "race,init,sync,proxy";
 void require(cudaError_t error) {
   if (error == cudaSuccess) return;
   const std::string text = std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
-  const char* how = error == cudaErrorLaunchTimeout      ? "endless"
-                    : error == cudaErrorMemoryAllocation ? "memory"
-                                                         : "failed";
-  throw StudentError(how, text);
+  throw StudentError(error == cudaErrorLaunchTimeout      ? CaseState::endless
+                     : error == cudaErrorMemoryAllocation ? CaseState::too_much_memory
+                                                          : CaseState::failed,
+                     text);
 }
 
 void put_text(Writer& out, const std::string& text) { out.put(uint64_t{text.size()}).put(text); }
@@ -130,7 +127,8 @@ std::vector<std::byte> run(const StudentProgram& program, const Case& problem,
   size_t next = 0;
   for (const Argument& argument : problem.arguments)
     if (argument.role == Argument::input && inputs[next++].download() != argument.bytes)
-      throw StudentError("failed", "the kernel wrote into its input '" + argument.name + "'");
+      throw StudentError(CaseState::failed,
+                         "the kernel wrote into its input '" + argument.name + "'");
   return output.download();
 }
 
@@ -183,7 +181,7 @@ void read_printed(const std::string& folder, size_t number, Outcome& outcome) {
 }
 
 // dlerror() of a name without a definition, in words.
-std::string of_linker(const std::string& text) {
+std::string linker_words(const std::string& text) {
   const std::string undefined = "undefined symbol: ";
   const size_t at = text.find(undefined);
   if (at == std::string::npos) return "the compiled file cannot be loaded: " + text;
@@ -219,8 +217,8 @@ int child_main(int argc, char** argv) {
   const auto isolation = reader.get<Isolation>();
   const std::string library = text_in(reader);
   const int report = opened(folder + "/report");
-  const auto say = [report](const std::string& line) {
-    const std::string text = one_line(line) + "\n";
+  const auto say = [report](CaseState state, const std::string& words = "") {
+    const std::string text = std::to_string(int(state)) + " " + one_line(words) + "\n";
     if (write(report, text.data(), text.size()) != ssize_t(text.size())) _exit(kLacking);
   };
   // A crash must not take away what was printed before it.
@@ -234,25 +232,28 @@ int child_main(int argc, char** argv) {
     program.errors = opened(folder + "/stderr." + number);
     redirect(stdout, folder + "/stdout." + number);
     if (mode == Mode::cases) redirect(stderr, folder + "/findings." + number);
-    say("begin " + number);
+    say(CaseState::begun);
     try {
       const std::vector<std::byte> output =
           run(program, problem_in(reader), mode == Mode::measured ? kArgument : "");
       std::ofstream file(folder + "/out." + number, std::ios::binary);
       file.write(reinterpret_cast<const char*>(output.data()), std::streamsize(output.size()));
       file.close();
-      say(file ? "done" : "failed no room for the output");
+      if (file)
+        say(CaseState::done);
+      else
+        say(CaseState::failed, "no room for the output");
     } catch (const StudentError& error) {
-      say(error.how + " " + error.what());
+      say(error.state, error.what());
       return kWrong;
     } catch (const std::bad_alloc&) {
-      say("memory std::bad_alloc");
+      say(CaseState::too_much_memory, "std::bad_alloc");
       return kWrong;
     } catch (const LackError& error) {
-      say(std::string("memory ") + error.what());
+      say(CaseState::too_much_memory, error.what());
       return kWrong;
     } catch (const std::exception& error) {
-      say(std::string("failed it threw: ") + error.what());
+      say(CaseState::failed, std::string("it threw: ") + error.what());
       return kWrong;
     }
   }
@@ -329,53 +330,41 @@ std::vector<Outcome> run_cases(const Task& task, const std::vector<Case>& cases,
 
   std::vector<Outcome> outcomes;
   std::ifstream report(folder + "/report");
-  std::string line;
-  bool running = false;
-  while (std::getline(report, line)) {
-    const size_t space = std::min(line.find(' '), line.size());
-    const std::string word = line.substr(0, space);
-    const std::string rest = space < line.size() ? line.substr(space + 1) : "";
-    if (word == "library") throw BuildError(of_linker(rest));
-    running = word == "begin";
-    if (running) {
+  for (std::string line; std::getline(report, line);) {
+    int number = int(CaseState::failed), words = 0;
+    std::sscanf(line.c_str(), "%d %n", &number, &words);
+    const CaseState state = CaseState(number);
+    if (state == CaseState::unloadable) throw BuildError(linker_words(line.substr(size_t(words))));
+    if (state == CaseState::begun) {
       outcomes.emplace_back();
       if (mode == Mode::cases) {
         read_printed(folder, numbers.at(outcomes.size() - 1), outcomes.back());
         outcomes.back().findings = library.as_handed_in(outcomes.back().findings);
       }
-      continue;
+    } else if (!outcomes.empty()) {
+      Outcome& outcome = outcomes.back();
+      outcome.state = state;
+      outcome.message = line.substr(size_t(words));
+      if (state == CaseState::done)
+        outcome.output =
+            read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
     }
-    if (outcomes.empty()) continue;
-    Outcome& outcome = outcomes.back();
-    outcome.message = rest;
-    if (word == "endless") outcome.how = Outcome::endless;
-    if (word == "memory") outcome.how = Outcome::too_much_memory;
-    if (word == "failed") outcome.how = Outcome::failed;
-    if (word == "printed") outcome.how = Outcome::printed_too_much;
-    if (outcome.how == Outcome::right_so_far && word != "done") outcome.how = Outcome::failed;
-    if (word != "done") continue;
-    outcome.output = read_file(folder + "/out." + std::to_string(numbers.at(outcomes.size() - 1)));
   }
-  if (outcomes.empty()) {  // it ended before the first case
-    outcomes.emplace_back();
-    running = true;
-  }
-  if (running) {
+  if (outcomes.empty()) outcomes.emplace_back();  // it ended before the first case
+  if (Outcome& last = outcomes.back(); last.state == CaseState::begun) {
     const bool too_much = ended.signal == SIGXFSZ &&
                           printed_too_much(folder, numbers.at(outcomes.size() - 1), limits);
-    outcomes.back().how = ended.timed_out ? Outcome::timed_out
-                          : too_much      ? Outcome::printed_too_much
-                                          : Outcome::failed;
-    outcomes.back().message =
-        ended.signal ? std::string("the program crashed (") + strsignal(ended.signal) + ")"
-                     : format("the program ended by itself, with exit status %d", ended.exit_code);
+    last.state = ended.timed_out ? CaseState::timed_out
+                 : too_much      ? CaseState::printed_too_much
+                                 : CaseState::failed;
+    last.message = describe_end(ended.signal, ended.exit_code);
   }
   if (mode != Mode::cases) outcomes.back().findings = ended.output;
   // Threads that wait for each other are found out at once, and are a mistake like any other.
   for (Outcome& outcome : outcomes)
-    if (outcome.how == Outcome::endless &&
+    if (outcome.state == CaseState::endless &&
         outcome.findings.find(": error: deadlock: ") != std::string::npos)
-      outcome.how = Outcome::failed;
+      outcome.state = CaseState::failed;
   return outcomes;
 }
 

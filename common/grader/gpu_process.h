@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "build.h"
+#include "grade.h"
 #include "process.h"
+#include "student_process.h"
 
 namespace lab::grader {
 
@@ -19,14 +21,7 @@ enum class Mode {
 
 // What a process that runs a student's code for some cases reports back.
 struct Outcome {
-  enum How {
-    right_so_far,
-    failed,
-    endless,
-    too_much_memory,
-    timed_out,
-    printed_too_much
-  } how = right_so_far;
+  CaseState state = CaseState::begun;
   std::string message;   // why it failed, in words
   std::string output;    // the output of a case that ended, as it lay on the device
   Printed printed;       // what the student's code printed, in Mode::cases

@@ -1,21 +1,22 @@
 // How a library built from a file (build.cpp) becomes points: run three times, compare.
-#include "grader.h"
-#include "json/json.h"
-#include "lab/compare.h"
-#include "lab/errors.h"
+#include "grade.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <limits>
-#include <map>
-#include <memory>
+#include <cstring>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string>
 
+#include "build.h"
 #include "gpu_process.h"
 #include "hints.h"
+#include "json/json.h"
+#include "lab.cuh"
+#include "lab/compare.h"
+#include "lab/errors.h"
 #include "lab/files.h"
 #include "symptoms.h"
 #include "testing/testing.h"
@@ -81,7 +82,7 @@ void keep_printed(Grade& grade, const Outcome& outcome, const std::string& where
 
 // Zero points, with the reason; empty when the outcome is no reason.
 bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, const Limits& limits) {
-  if (outcome.how == Outcome::endless) {
+  if (outcome.state == CaseState::endless) {
     grade.refused = "instructions";
     grade.message = explained(
         where +
@@ -89,17 +90,17 @@ bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, cons
             "(more than " +
             std::to_string(limits.instructions) + " warp instructions).",
         outcome.findings);
-  } else if (outcome.how == Outcome::too_much_memory) {
+  } else if (outcome.state == CaseState::too_much_memory) {
     grade.refused = "memory";
     grade.message = where + ": more memory was asked for than there is for an exercise, " +
                     human_bytes(limits.memory_bytes) + " (" + outcome.message + ")";
-  } else if (outcome.how == Outcome::timed_out) {
+  } else if (outcome.state == CaseState::timed_out) {
     grade.refused = "time";
     grade.message = where + format(
                                 ": stopped after %g s. Is there a loop without an end in the "
                                 "host code?",
                                 limits.seconds);
-  } else if (outcome.how == Outcome::printed_too_much) {
+  } else if (outcome.state == CaseState::printed_too_much) {
     grade.refused = "printed";
     grade.message = where + ": the code prints more than " + human_bytes(limits.file_bytes) +
                     ". Let one thread print, as in\nif (blockIdx.x == 0 && threadIdx.x == 0) "
@@ -107,11 +108,6 @@ bool refuse(Grade& grade, const Outcome& outcome, const std::string& where, cons
   }
   return !grade.refused.empty();
 }
-
-// Both stages of a hint.
-struct Advice {
-  std::string hint, cause;
-};
 
 // The elements of an output, half or float, and which of them nobody wrote: those have all bits set,
 // which no arithmetic gives.
@@ -131,7 +127,7 @@ std::vector<double> read_elements(const std::string& output, std::vector<bool>& 
 // How a case went whose output lies there: what is wrong with it, nothing when it is right, and
 // what to think about.
 std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
-                                    const std::string& output, Advice& advice) {
+                                    const std::string& output, Hint& hint) {
   const bool fp32 = std::any_of(
       problem.arguments.begin(), problem.arguments.end(),
       [](const Argument& argument) { return argument.role == Argument::output && argument.fp32; });
@@ -154,8 +150,7 @@ std::optional<Grade::Failure> wrong(const Task& task, const Case& problem,
         "\n" + count(comparison.not_finite - unwritten) + " are computed as NaN or infinite";
   if (got.size() != problem.expected.size()) return failure;
   const Symptom symptom = find_symptom(problem, got, never);
-  advice = {symptom.words,
-            symptom.kind == Symptom::unwritten ? task.unwritten_hint : symptom.cause};
+  hint = {symptom.words, symptom.kind == Symptom::unwritten ? task.unwritten_hint : symptom.cause};
   return failure;
 }
 
@@ -178,14 +173,14 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
         keep_printed(grade, outcome, problem.name, true);
         return item;
       }
-      Advice advice;
+      Hint hint;
       std::optional<Grade::Failure> failure;
-      if (outcome.how == Outcome::failed) {
+      if (outcome.state == CaseState::failed) {
         failure = {problem.name, explained(outcome.message, outcome.findings), {}, 0, 0};
-        advice = {first_look(failure->details), hint_for(failure->details)};
+        hint = hint_for(failure->details);
         findings += outcome.findings;
       } else {
-        failure = wrong(task, problem, outcome.output, advice);
+        failure = wrong(task, problem, outcome.output, hint);
       }
       const bool is_first = failure && grade.failures.empty();
       keep_printed(grade, outcome, problem.name, is_first);
@@ -193,8 +188,8 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
       if (!failure) right_ones.insert(first - 1);
       if (!is_first) continue;
       grade.failures.push_back(*failure);
-      item.hint = advice.hint;
-      item.cause = advice.cause;
+      item.hint = hint.seen;
+      item.cause = hint.cause;
     }
   }
   if (const std::string pattern = find_pattern(cases, right_ones); !pattern.empty())
@@ -223,12 +218,12 @@ Measurement measure(const Task& task, const Case& measured, const Library& libra
   Measurement result;
   result.outcomes = run_cases(task, {measured}, library, entry, Mode::measured, {0},
                               folder.folder(), limits, result.ended);
-  if (result.outcomes[0].how == Outcome::right_so_far)
+  if (result.outcomes[0].state == CaseState::done)
     result.counters = read_file(folder.path("counters.json"));
   return result;
 }
 
-std::string of_measured(const Case& measured) { return "measured: " + measured.name; }
+std::string measured_name(const Case& measured) { return "measured: " + measured.name; }
 
 // Findings are shown in any case. But no findings only count where something is right: an empty
 // kernel has none.
@@ -258,11 +253,11 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   // A local variable that nobody set may be anything on a GPU, and is zero where it suits here.
   for (const std::string& line : lines_with(library.warnings[size_t(entry)], {"#549-D"}))
     findings.push_back(line);
-  Advice advice;
+  Hint hint;
   for (size_t i = 0; some_right && findings.empty() && i < outcomes.size(); ++i) {
     const Case& problem = cases[numbers[i]];
-    if (outcomes[i].how != Outcome::right_so_far || !right.contains(numbers[i])) continue;
-    const auto failure = wrong(task, problem, outcomes[i].output, advice);
+    if (outcomes[i].state != CaseState::done || !right.contains(numbers[i])) continue;
+    const auto failure = wrong(task, problem, outcomes[i].output, hint);
     if (!failure) continue;
     item.details = problem.name + ": right before, but not with the checks on\n" + failure->details;
     item.hint = "the same problem must have the same result, whoever looks";
@@ -287,8 +282,9 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
                                         : measurement->outcomes[0].message;
   if (small_ones_clean && measurement && !measurement->ended.output.empty())
     item.details += "\nin the problem that is measured";
-  item.hint = first_look(item.details);
-  item.cause = hint_for(item.details, library.texts.at(size_t(entry)));
+  hint = hint_for(item.details, library.texts.at(size_t(entry)));
+  item.hint = hint.seen;
+  item.cause = hint.cause;
   return item;
 }
 
@@ -334,16 +330,16 @@ std::vector<Item> grade_aims(const Task& task, const Case& measured,
                      "get all problems right first"});
   if (!measurement) return items;
   const Outcome& outcome = measurement->outcomes[0];
-  if (outcome.how == Outcome::failed) {
+  if (outcome.state == CaseState::failed) {
     for (Item& item : items) item.details = explained(outcome.message, measurement->ended.output);
     return items;
   }
-  Advice advice;
-  if (const auto failure = wrong(task, measured, outcome.output, advice)) {
+  Hint hint;
+  if (const auto failure = wrong(task, measured, outcome.output, hint)) {
     for (Item& item : items) {
-      item.details = of_measured(measured) + "\nits result is wrong: " + failure->details;
-      item.hint = "the problem that is measured must be right too: " + advice.hint;
-      item.cause = advice.cause;
+      item.details = measured_name(measured) + "\nits result is wrong: " + failure->details;
+      item.hint = "the problem that is measured must be right too: " + hint.seen;
+      item.cause = hint.cause;
     }
     return items;
   }
@@ -402,7 +398,8 @@ Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measur
     if (grade.items[0].points == 0) right.clear();
     std::optional<Measurement> measurement;
     if (all) measurement = measure(task, measured, library, entry, limits);
-    if (all && refuse(grade, measurement->outcomes[0], of_measured(measured), limits)) return grade;
+    if (all && refuse(grade, measurement->outcomes[0], measured_name(measured), limits))
+      return grade;
     const Measurement* const run = all ? &*measurement : nullptr;
     grade.items.push_back(
         grade_checks(task, cases, right, findings, run, library, entry, limits, grade));

@@ -12,14 +12,19 @@
 #include <mutex>
 #include <thread>
 
+#include "build.h"
 #include "files.h"
 #include "gpu_process.h"
+#include "grade.h"
 #include "grader.h"
+#include "isolation.h"
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
 #include "lab/sources.h"
+#include "report.h"
 #include "testing/testing.h"
+#include "text.h"
 #include "together.h"
 
 namespace lab::grader {
@@ -177,11 +182,6 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
   return result.points() == 100 ? kCorrect : kWrong;
 }
 
-void replace_all(std::string& text, const std::string& what, const std::string& with) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
-    text.replace(at, what.size(), with);
-}
-
 // The submissions of a folder, by name; also what turns out to be no file when it is graded.
 std::vector<std::filesystem::path> submissions_in(const std::string& folder) {
   std::error_code error;
@@ -251,7 +251,7 @@ std::vector<Shared> compiled_together(const Task& task,
       // An empty file goes into the library too, where build() refuses it. One that is no source
       // does the same.
       std::string text = no_source(files[i].string()).empty() ? read_file(files[i].string()) : "";
-      replace_all(text, "namespace " + task.name_space, "namespace " + space);
+      text = replace_all(std::move(text), "namespace " + task.name_space, "namespace " + space);
       sources.push_back({place + "/" + files[i].filename().string(), space});
       write_file(sources.back().path, text);
     }

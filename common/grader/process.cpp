@@ -1,7 +1,5 @@
 // Processes with limits.
 #include "process.h"
-#include "isolation.h"
-#include "lab/errors.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,10 +12,13 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
+#include "isolation.h"
+#include "lab/errors.h"
+#include "lab/files.h"
 #include "testing/testing.h"
 
 extern char** environ;
@@ -68,6 +69,11 @@ void wait_for_end(int process, Clock::time_point deadline) {
 }
 
 }  // namespace
+
+std::string describe_end(int signal, int exit_code) {
+  return signal ? std::string("the program crashed (") + strsignal(signal) + ")"
+                : format("the program ended by itself, with exit status %d", exit_code);
+}
 
 Ended run_limited(const std::vector<std::string>& command, const std::string& folder,
                   const Environment& environment, const Limits& limits, unsigned user) {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "grader.h"
+#include "limits.h"
 
 namespace lab::grader {
 
@@ -15,6 +15,9 @@ struct Ended {
   bool timed_out = false;
   std::string output;  // stdout and stderr, at most 1 MiB of them
 };
+
+// "the program crashed (Segmentation fault)", or with which exit status it ended.
+std::string describe_end(int signal, int exit_code);
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 

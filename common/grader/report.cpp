@@ -1,11 +1,12 @@
 // Points in words, as JSON, for Gradescope and as TAP.
+#include "report.h"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <sstream>
 
 #include "files.h"
-#include "grader.h"
 #include "json/json.h"
 #include "lab/files.h"
 

@@ -1,8 +1,8 @@
 // Serves a student's process: starts it, executes its CUDA calls on the virtual GPU, ends it.
 #include "student_process.h"
-#include "lab/errors.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +14,9 @@
 #include <map>
 #include <utility>
 
+#include "lab/errors.h"
 #include "lab/files.h"
+#include "process.h"
 #include "wire.h"
 
 namespace lab::grader {
@@ -47,13 +49,13 @@ class Session {
       case Op::returned:
         return false;
       case Op::threw:
-        throw StudentError("failed", "it threw: " + in.rest());
+        throw StudentError(CaseState::failed, "it threw: " + in.rest());
       case Op::no_memory:
-        throw StudentError("memory", "std::bad_alloc");
+        throw StudentError(CaseState::too_much_memory, "std::bad_alloc");
       case Op::unloadable:
-        throw StudentError("library", in.rest());
+        throw StudentError(CaseState::unloadable, in.rest());
       case Op::download:
-        throw StudentError("failed",
+        throw StudentError(CaseState::failed,
                            "the host may not read device memory here: what is computed is computed "
                            "by kernels, from the arguments of the function");
       default:
@@ -205,7 +207,7 @@ class Session {
     std::memcpy(&bytes, image.data() + 8, sizeof bytes);
     if (header < 16 || bytes != image.size() - header) throw Broken("no fat binary");
     if (code_.find(image) == std::string::npos)
-      throw StudentError("failed",
+      throw StudentError(CaseState::failed,
                          "it loads device code that the compiler has not made of its file");
     cudaLibrary_t library = nullptr;
     images_.push_back(image);
@@ -314,7 +316,7 @@ class Session {
       const bool of_output = output_.holds(address, bytes);
       if (of_output && bytes > 0 && (address != output_.first || bytes != output_.bytes))
         throw StudentError(
-            "failed",
+            CaseState::failed,
             "the host fills a part of the result: that is written by kernels (all of "
             "it may be set to one value before)");
       if (!owns(address, bytes) && !of_output) return cudaErrorInvalidValue;
@@ -323,7 +325,7 @@ class Session {
     if (op == Op::upload) {
       const std::string bytes = in.rest();
       if (!owns(address, bytes.size()))
-        throw StudentError("failed",
+        throw StudentError(CaseState::failed,
                            "the host copies to device memory that is none of its own: the result "
                            "is written by kernels");
       tell_changes(kOfUpload, in.begin(), sizeof address);
@@ -337,13 +339,13 @@ class Session {
     if (std::any_of(variables_.begin(), variables_.end(),
                     [&](const Range& range) { return range.holds(address, bytes); }))
       throw StudentError(
-          "failed",
+          CaseState::failed,
           "the host copies device memory to a variable: copies on the device are for "
           "memory that it has allocated");
     if (!owns(address, bytes) && !output_.holds(address, bytes)) return cudaErrorInvalidValue;
     // What is read of the inputs is counted, and no counter sees a copy.
     if (!owns(from, bytes))
-      throw StudentError("failed",
+      throw StudentError(CaseState::failed,
                          "the host copies device memory that is none of its own: kernels read the "
                          "inputs");
     return cudaMemcpy(pointer<void*>(address), pointer<const void*>(from), bytes,
@@ -362,7 +364,7 @@ class Session {
   // Throws StudentError where all of it is more than a table of constants.
   void tell(uint64_t bytes) {
     if ((told_ += bytes) > kToldBytes)
-      throw StudentError("failed",
+      throw StudentError(CaseState::failed,
                          format("the host copies more than %d bytes to the device (parameters of "
                                 "kernels, fills and the like count, too): what is computed is "
                                 "computed by kernels",
@@ -423,10 +425,13 @@ class Process {
   }
   int socket() const { return socket_; }
 
-  // In words, behind the socket's end; "" where it wrote more than it may.
+  // In words, behind the socket's end or a message that is none; "" where it wrote more than it may.
   std::string how_it_ended() {
     int status = 0;
     for (int i = 0; waitpid(child_, &status, WNOHANG) == 0; ++i) {
+      // A process that is ending has closed its end; one that has not may wait for an answer forever.
+      pollfd end{socket_, 0, 0};
+      if (poll(&end, 1, 0) == 0) return "its process has sent the grader what is no request";
       if (i == 3000) return "its process has closed the grader's socket";
       usleep(10'000);
     }
@@ -436,8 +441,7 @@ class Process {
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : code > 128 ? code - 128 : 0;
     if (signal == SIGXFSZ) return "";
     if (code == 127) return "the grader could not start its program student_host";
-    return signal ? std::string("the program crashed (") + strsignal(signal) + ")"
-                  : format("the program ended by itself, with exit status %d", code);
+    return describe_end(signal, code);
   }
 
  private:
@@ -475,7 +479,8 @@ cudaError_t call_student(const StudentProgram& program,
     // Killed in the middle of a message, or somebody plays with the socket: no result either way.
   }
   const std::string how = process.how_it_ended();
-  throw how.empty() ? StudentError("printed", "too much is printed") : StudentError("failed", how);
+  throw how.empty() ? StudentError(CaseState::printed_too_much, "too much is printed")
+                    : StudentError(CaseState::failed, how);
 }
 
 }  // namespace lab::grader

@@ -1,22 +1,33 @@
 // The process of a student's code, seen from the grader's: see grader/wire.h.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "grader.h"
+#include <cuda_runtime_api.h>
+
 #include "isolation.h"
 
 namespace lab::grader {
 
-// Ends a case. `how` is the first word of its line in the report (grader/gpu_process.cpp): failed, memory,
-// endless, printed, library.
+// How far a case has come.
+enum class CaseState {
+  begun,  // and it has not ended yet, or not by itself
+  done,   // its output is there, right or wrong
+  failed,
+  endless,
+  too_much_memory,
+  timed_out,
+  printed_too_much,
+  unloadable,  // the student's library is
+};
+
+// Ends a case.
 struct StudentError : std::runtime_error {
-  StudentError(const std::string& how, const std::string& what)
-      : std::runtime_error(what), how(how) {}
-  std::string how;
+  StudentError(CaseState state, const std::string& what) : std::runtime_error(what), state(state) {}
+  CaseState state;
 };
 
 // A range of device memory.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "grader.h"
+#include "task.h"
 
 namespace lab::grader {
 

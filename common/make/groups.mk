@@ -18,7 +18,7 @@ add_group = $(if $(word 2,$2),$(eval groups += $1)$(eval files_in_$1 := $2)$(eva
 # Compiled by themselves: files with a main(), that two programs share, that need flags or generated files
 # of their own, or are optimized in another way; a declaration that must not meet the real one
 # (unsupported); and a test of how little a header includes (lane_operations).
-grouped := $(addprefix common/,$(addsuffix .cpp,lab/flags grader/main grader/cases grader/tests/support \
+grouped := $(addprefix common/,$(addsuffix .cpp,lab/flags grader/main grader/attention_cases grader/tests/support \
   $(addprefix vgpu/,cudart/unsupported look/page time/built_with tests/main tests/lane_operations)))
 
 # ---- the virtual GPU -----------------------------------------------------------------------------
@@ -108,7 +108,7 @@ $(foreach g,$(filter-out $(needs_cuda) $(plain),$(groups)),$(eval $(call group_r
 # would take a third longer to compile with -O3 and predict 4% faster. The checks would take half as
 # long again, and a program with all of them on would be 2 to 7% faster.)
 %/reference.o %/problem.o %/host/network.o $P/common/vgpu/core/%.o $P/common/vgpu/ops/%.o \
-$H/common/lab/group_values.o $H/common/grader/cases.o: optimize := -O3
+$H/common/lab/group_values.o $H/common/grader/attention_cases.o: optimize := -O3
 # Flags are read once.
 $H/common/lab/flags.o $H/common/grader/main.o: optimize := -O0
 # What runs seldom and is a part of every first build: -Og is a fifth less work for the compiler than

@@ -2,6 +2,7 @@
 // another one has.
 #include <cmath>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

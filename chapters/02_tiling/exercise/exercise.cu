@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 
@@ -64,7 +64,7 @@ TEST_CASE("exercise 2: points") {
 TEST_CASE("exercise 2 from an empty function: points") {
   const std::string solution = source("chapters/02_tiling/exercise/solution2.cuh");
   const std::string task = source("chapters/02_tiling/exercise/task2.cuh");
-  CHECK_FALSE(has(task, "__global__"));
+  CHECK_FALSE(contains(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0};
   const auto without_tiles = [&] {  // a block a row, its threads load K and V from memory
     std::string text = task;
@@ -168,7 +168,7 @@ TEST_CASE("exercise 2 from an empty function: points") {
         {30, 20, 20, 10, 5, 0, 5}}});
   const auto included =
       check_points("exercise2", "task2.cuh", {{"include", "#include \"solution2.cuh\"\n", {}}});
-  CHECK(has(included[0], "is not for an exercise"));
+  CHECK(contains(included[0], "is not for an exercise"));
 }
 
 TEST_CASE("exercise 2: the bug, mended and not" * doctest::test_suite("toolkit")) {

@@ -1,4 +1,5 @@
 // Grades exercise 3, head_dim 80.
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

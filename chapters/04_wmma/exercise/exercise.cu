@@ -1,6 +1,7 @@
 // Grades exercise 4, a table of biases in the scores, and grouped queries, in task2.cuh.
 #include <cmath>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

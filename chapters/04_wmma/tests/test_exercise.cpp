@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 
@@ -69,19 +69,19 @@ TEST_CASE("exercise 4: the files show this chapter's kernel, not chapter 6's") {
     const std::string text = source(std::string("chapters/04_wmma/exercise/") + file);
     for (const char* line : {"half k[kHeadDim][kKeyTile + kPad];  // transposed",
                              "for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];"}) {
-      CHECK(has(kernel, line));
-      CHECK(has(text, line));
+      CHECK(contains(kernel, line));
+      CHECK(contains(text, line));
     }
-    CHECK_FALSE(has(text, "col_major"));
-    CHECK_FALSE(has(text, "hardly ever grows"));
+    CHECK_FALSE(contains(text, "col_major"));
+    CHECK_FALSE(contains(text, "hardly ever grows"));
   }
 }
 
 TEST_CASE("exercise 4 from an empty function: points") {
   const std::string solution = source("chapters/04_wmma/exercise/solution2.cuh");
   const std::string task = source("chapters/04_wmma/exercise/task2.cuh");
-  CHECK_FALSE(has(task, "__global__"));
-  CHECK_FALSE(has(solution, "col_major"));  // which is chapter 6's
+  CHECK_FALSE(contains(task, "__global__"));
+  CHECK_FALSE(contains(solution, "col_major"));  // which is chapter 6's
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // One head of Q at a time: 16 rows of a product for 5 queries.
   const auto one_head = [&](const std::string& kv_head) {
@@ -178,5 +178,5 @@ TEST_CASE("exercise 4 from an empty function: points") {
         {30, 20, 10, 10, 10, 10, 0, 5}}});
   const auto included =
       check_points("exercise4", "task2.cuh", {{"include", "#include \"solution2.cuh\"\n", {}}});
-  CHECK(has(included[0], "is not for an exercise"));
+  CHECK(contains(included[0], "is not for an exercise"));
 }

@@ -1,7 +1,7 @@
 // Exercise 5 and its bug: ours gets all points, others what they deserve.
 #include <doctest/doctest.h>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 
@@ -66,17 +66,17 @@ TEST_CASE("exercise 5: the files show this chapter's kernel, not the next one's"
     for (const char* line : {"half k[kHeadDim][kKeyTile + kPad];  // transposed",
                              "wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);",
                              "for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];"}) {
-      CHECK(has(kernel, line));
-      CHECK(has(text, line));
+      CHECK(contains(kernel, line));
+      CHECK(contains(text, line));
     }
-    CHECK_FALSE(has(text, "col_major"));
-    CHECK_FALSE(has(text, "hardly ever grows"));
+    CHECK_FALSE(contains(text, "col_major"));
+    CHECK_FALSE(contains(text, "hardly ever grows"));
   }
   // The head of the bug tells what is seen, not where to look.
   const std::string bug = source("chapters/05_multi_warp/exercise/bug.cuh");
   const std::string head = bug.substr(0, bug.find("#pragma once"));
   for (const char* word : {"word", "in common", "sum", "rescale", "all_sync", "maximum"})
-    CHECK_FALSE(has(head, word));
+    CHECK_FALSE(contains(head, word));
 }
 
 TEST_CASE("exercise 5: the bug, mended and not") {

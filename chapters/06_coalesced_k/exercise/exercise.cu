@@ -2,6 +2,7 @@
 // task2.cuh.
 #include <cmath>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 
@@ -73,7 +73,7 @@ TEST_CASE("exercise 6: points") {
 TEST_CASE("exercise 6 from an empty function: points") {
   const std::string solution = source("chapters/06_coalesced_k/exercise/solution2.cuh");
   const std::string task = source("chapters/06_coalesced_k/exercise/task2.cuh");
-  CHECK_FALSE(has(task, "__global__"));
+  CHECK_FALSE(contains(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   const std::string kernel = copied_kernel("chapters/06_coalesced_k/kernel.cuh");
   const std::string signature =
@@ -168,5 +168,5 @@ TEST_CASE("exercise 6 from an empty function: points") {
         {7, 0, 0, 0, 0, 0, 0, 0}}});
   const auto included =
       check_points("exercise6", "task2.cuh", {{"include", "#include \"solution2.cuh\"\n", {}}});
-  CHECK(has(included[0], "is not for an exercise"));
+  CHECK(contains(included[0], "is not for an exercise"));
 }

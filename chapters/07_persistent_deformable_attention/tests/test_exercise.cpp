@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 
@@ -127,7 +127,7 @@ TEST_CASE("exercise 8: points") {
 TEST_CASE("exercise 8 from an empty function: points") {
   const std::string solution = source("chapters/08_fused_conv_norm/exercise/solution2.cuh");
   const std::string task = source("chapters/08_fused_conv_norm/exercise/task2.cuh");
-  CHECK_FALSE(has(task, "__global__"));
+  CHECK_FALSE(contains(task, "__global__"));
   const std::vector<int> none = {0, 0, 0, 0, 0, 0, 0, 0};
   // The same sums, from memory instead of shared memory: x 27 times.
   const std::string from_memory = planted(
@@ -229,5 +229,5 @@ TEST_CASE("exercise 8 from an empty function: points") {
         {30, 20, 15, 5, 15, 5, 0, 5}}});
   const auto included =
       check_points("exercise8", "task2.cuh", {{"include", "#include \"solution2.cuh\"\n", {}}});
-  CHECK(has(included[0], "is not for an exercise"));
+  CHECK(contains(included[0], "is not for an exercise"));
 }

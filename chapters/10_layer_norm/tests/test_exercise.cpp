@@ -1,7 +1,7 @@
 // Exercise 10: ours gets all points, others what they deserve.
 #include <doctest/doctest.h>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 

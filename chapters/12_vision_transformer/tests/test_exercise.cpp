@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 
 using namespace lab::grader::testing;
 
@@ -133,5 +133,5 @@ TEST_CASE("exercise 13: the refusal of the chapter's own headers names all that 
                            "and \\\"../../../common/attention/shape.h\\\", "
                            "\\\"../../../common/attention/launch.cuh\\\" or "
                            "\\\"../../../common/tile/tile.cuh\\\""})
-    CHECK_MESSAGE(has(report, part), report);
+    CHECK_MESSAGE(contains(report, part), report);
 }

@@ -1,6 +1,7 @@
 // Grades exercise 14, attention pooling through a ring of stages.
 #include <cmath>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 
 namespace {

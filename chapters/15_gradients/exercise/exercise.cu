@@ -2,6 +2,7 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "../../../common/grader/attention_cases.h"
 #include "../../../common/grader/grader.h"
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/random.h"

@@ -1,7 +1,7 @@
 // Exercise 15: ours gets all points, others what they deserve; and its reference is the loss's gradient.
 #include <doctest/doctest.h>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 #include "../../../common/lab/random.h"
 #include "../exercise/bias_table.h"
 

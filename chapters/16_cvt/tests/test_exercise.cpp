@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "../../../common/grader/testing.h"
+#include "../../../common/grader/tests/support.h"
 #include "../../../common/lab/random.h"
 #include "../exercise/position_encoding.h"
 

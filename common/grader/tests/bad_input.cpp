@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "grader/files.h"
-#include "grader/testing.h"
+#include "support.h"
 #include "testing/testing.h"
 
 using namespace lab::grader::testing;
@@ -102,7 +102,7 @@ TEST_CASE("bad input: paths that cannot be meant") {
     CAPTURE(result.errors);
     CHECK(result.exit_code == 2);
     CHECK(result.output == "");
-    CHECK(has(result.errors, wrong.words));
+    CHECK(contains(result.errors, wrong.words));
   }
   CHECK(folder.names() == before);
   CHECK(file_content(folder.path("a.cuh")) == kQuick);
@@ -127,13 +127,13 @@ TEST_CASE("bad input: files that are no source") {
     CAPTURE(result.output);
     CHECK(result.exit_code == 1);
     CHECK(result.errors == "");
-    CHECK(has(result.output, "0 of 100 points"));
+    CHECK(contains(result.output, "0 of 100 points"));
     const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
     const std::string message = json.at("message");
     CAPTURE(message);
     CHECK(json.at("refused") == "build");
-    CHECK(has(message, words));
-    CHECK(has(message, name));
+    CHECK(contains(message, words));
+    CHECK(contains(message, name));
   };
   graded("binary.cuh", "the file is no text: byte 17 is 0x00");
   graded("elf.cuh", "the file is no text: byte 0 is 0x7f");
@@ -159,10 +159,10 @@ TEST_CASE("bad input: names of files") {
     CAPTURE(result.errors);
     CHECK(result.exit_code == 1);
     // The compiler came to the mistake, and the report names file and line.
-    CHECK(has(result.output, "cuh:" + std::to_string(line_of(broken, "flaot")) +
-                                 ": error: identifier \"flaot\" is undefined"));
-    CHECK(has(result.output, "flaot x;\n"));
-    CHECK_FALSE(has(result.output, "/renamed/"));
+    CHECK(contains(result.output, "cuh:" + std::to_string(line_of(broken, "flaot")) +
+                                      ": error: identifier \"flaot\" is undefined"));
+    CHECK(contains(result.output, "flaot x;\n"));
+    CHECK_FALSE(contains(result.output, "/renamed/"));
     CHECK(nlohmann::json::parse(file_content(folder.path("a.json"))).at("file") == name);
   }
 }
@@ -196,13 +196,13 @@ TEST_CASE("bad input: a folder with more than submissions") {
           "  0  folder.cuh  (grader)\n  0  link.cuh  (grader)\n  0  linked.cuh  (grader)\n"
           "  0  pipe.cuh  (grader)\n  0  two?lines.cuh  (build)\n  0  zoe.cuh  (build)\nthe same "
           "text: ann again.cuh, ann.cuh\n");
-    CHECK(has(result.errors, "bob.json: is there already and no report of this program"));
+    CHECK(contains(result.errors, "bob.json: is there already and no report of this program"));
     CHECK(file_content(folder.path("bob.json")) == "{\"name\": \"Bob\"}");
     const auto json = nlohmann::json::parse(file_content(folder.path("folder.json")));
-    CHECK(has(json.at("message"), "is a folder, a file is needed"));
+    CHECK(contains(json.at("message"), "is a folder, a file is needed"));
     const auto linked = nlohmann::json::parse(file_content(folder.path("linked.json")));
-    CHECK(has(linked.at("message"), "is a symbolic link"));
-    CHECK(has(result.errors, "zoe.json: is a symbolic link: the report is not written"));
+    CHECK(contains(linked.at("message"), "is a symbolic link"));
+    CHECK(contains(result.errors, "zoe.json: is a symbolic link: the report is not written"));
     CHECK_FALSE(fs::exists(elsewhere.path("report")));
   }
 }
@@ -219,7 +219,7 @@ TEST_CASE("bad input: standard output on a full disk") {
     const int status = std::system(command.c_str());
     REQUIRE(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 3);
-    CHECK(has(file_content(folder.path("errors")), "standard output cannot be written"));
+    CHECK(contains(file_content(folder.path("errors")), "standard output cannot be written"));
     fs::remove(folder.path("errors"));
   }
   CHECK(nlohmann::json::parse(file_content(folder.path("a.json"))).at("points") == 0);
@@ -250,7 +250,8 @@ TEST_CASE("bad input: a machine without a compiler is nobody's mistake" *
       // nvcc finds no g++ there.
       CHECK(run("PATH=/nowhere", flags + (" --isolation " + isolation)) == 3);
       CHECK(fs::file_size(folder.path("output")) == 0);
-      CHECK(has(file_content(folder.path("errors")), "the compiler does not work on this machine"));
+      CHECK(contains(file_content(folder.path("errors")),
+                     "the compiler does not work on this machine"));
       for (const char* report : {"a.json", "right.json", "wrong.json"})
         CHECK_FALSE(fs::exists(folder.path(report)));
     }
@@ -263,5 +264,5 @@ TEST_CASE("bad input: a machine without a compiler is nobody's mistake" *
   }
   // What the file is to blame for stays so.
   CHECK(run("", "--file wrong.cuh") == 1);
-  CHECK(has(file_content(folder.path("output")), "this is the student's"));
+  CHECK(contains(file_content(folder.path("output")), "this is the student's"));
 }

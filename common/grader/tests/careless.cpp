@@ -2,7 +2,7 @@
 // nobody set happens to suit. They lose points.
 #include <doctest/doctest.h>
 
-#include "grader/testing.h"
+#include "support.h"
 
 using namespace lab::grader::testing;
 
@@ -27,7 +27,7 @@ std::string with_sum(const std::string& lines) {
 TEST_CASE("careless: exercise 4 without one of its barriers of a warp") {
   const std::string solution = source("chapters/04_wmma/exercise/solution.cuh");
   // The first of the kernel itself, behind the loads of Q, is one of these that count.
-  CHECK(has(solution, "tiles.q);\n  __syncwarp();\n"));
+  CHECK(contains(solution, "tiles.q);\n  __syncwarp();\n"));
   std::vector<Submission> submissions = {{"all of them", solution, {}}};
   for (int n = 0; !without_syncwarp(solution, n).empty(); ++n)
     submissions.push_back(

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "grader/testing.h"
 #include "grader/together.h"
+#include "support.h"
 #include "testing/testing.h"
 
 using namespace lab::grader::testing;
@@ -42,18 +42,18 @@ TEST_CASE("grader: a file that does not compile") {
       folder.folder());
   CHECK(result.exit_code == 1);
   CHECK(result.errors == "");
-  CHECK(has(result.output, "it does not compile"));
-  CHECK(has(result.output, "broken.cuh:" + std::to_string(line_of(broken, "flaot")) +
-                               ": error: identifier \"flaot\" is undefined\n"
-                               "    flaot output = 0.0f;\n"
-                               "    ^\n"));
-  CHECK(has(result.output, "0 of 100 points"));
+  CHECK(contains(result.output, "it does not compile"));
+  CHECK(contains(result.output, "broken.cuh:" + std::to_string(line_of(broken, "flaot")) +
+                                    ": error: identifier \"flaot\" is undefined\n"
+                                    "    flaot output = 0.0f;\n"
+                                    "    ^\n"));
+  CHECK(contains(result.output, "0 of 100 points"));
   const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
   CHECK(json.at("points") == 0);
   CHECK(json.at("refused") == "build");
   const auto gradescope = nlohmann::json::parse(file_content(folder.path("results.json")));
   CHECK(gradescope.at("score") == 0);
-  CHECK(has(gradescope.at("output"), "flaot"));
+  CHECK(contains(gradescope.at("output"), "flaot"));
 }
 
 TEST_CASE("grader: what the compiler says, in words" * doctest::test_suite("toolkit")) {
@@ -102,24 +102,25 @@ TEST_CASE("grader: what the compiler says, in words" * doctest::test_suite("tool
   CAPTURE(missing);
   CHECK(missing.starts_with("it does not compile: a } is missing: the { " + line("float scale) {") +
                             "seems"));
-  CHECK(has(missing, "expected a \";\"\n"));
-  CHECK_FALSE(has(missing, "no function"));
+  CHECK(contains(missing, "expected a \";\"\n"));
+  CHECK_FALSE(contains(missing, "no function"));
   CAPTURE(more);
-  CHECK(has(more, "a } is too many: that " + line(end, 2) + "closes the namespace"));
+  CHECK(contains(more, "a } is too many: that " + line(end, 2) + "closes the namespace"));
   CAPTURE(inner);
-  CHECK(has(inner, "a } is missing: the { " + line("const float weight = expf", -1) +
-                       "seems to have none"));
+  CHECK(contains(inner, "a } is missing: the { " + line("const float weight = expf", -1) +
+                            "seems to have none"));
   CAPTURE(shared);
-  CHECK(has(shared,
-            "exercise::a_kernel has 65536 bytes of __shared__ memory, and a block may "
-            "have 49152"));
+  CHECK(contains(shared,
+                 "exercise::a_kernel has 65536 bytes of __shared__ memory, and a block may "
+                 "have 49152"));
   CAPTURE(undefined);
   CHECK(undefined == "it cannot be linked: helper(int) is declared and used, but defined nowhere");
   CAPTURE(call);
-  CHECK(has(call, "error: too many arguments in function call\n"));
-  CHECK(has(call, "\n  scores_kernel<<<blocks_for(score_count, 0), kThreads, 0, stream>>>(\n"));
+  CHECK(contains(call, "error: too many arguments in function call\n"));
+  CHECK(
+      contains(call, "\n  scores_kernel<<<blocks_for(score_count, 0), kThreads, 0, stream>>>(\n"));
   for (const std::string& text : {missing, more, inner, shared, call})
-    CHECK_FALSE(has(text, "student.cu"));
+    CHECK_FALSE(contains(text, "student.cu"));
 }
 
 TEST_CASE("grader: all points, in every form" * doctest::test_suite("toolkit")) {
@@ -130,8 +131,8 @@ TEST_CASE("grader: all points, in every form" * doctest::test_suite("toolkit")) 
       folder.folder());
   CAPTURE(result.output);
   CHECK(result.exit_code == 0);
-  CHECK(has(result.output, "TAP version 13\n1..8\nok 1 - right results (30 of 30 points)\n"));
-  CHECK_FALSE(has(result.output, "not ok"));
+  CHECK(contains(result.output, "TAP version 13\n1..8\nok 1 - right results (30 of 30 points)\n"));
+  CHECK_FALSE(contains(result.output, "not ok"));
   const auto json = nlohmann::json::parse(file_content(folder.path("a.json")));
   CHECK(json.at("version") == 1);
   CHECK(json.at("exercise") == "01_naive_attention");
@@ -183,40 +184,41 @@ TEST_CASE("grader: code without an end, without measure, or that crashes") {
         {27, 0, 0, 0, 0, 0, 0, 0}}});
   const auto json = [&](size_t i) { return nlohmann::json::parse(reports[i]); };
   CHECK(json(0).at("refused") == "instructions");
-  CHECK(has(json(0).at("message"), "does not end"));
+  CHECK(contains(json(0).at("message"), "does not end"));
   CHECK(json(1).at("refused") == "memory");
   CHECK(json(2).at("refused") == "memory");
-  CHECK(has(json(2).at("message"), "more memory was asked for"));
-  CHECK(has(json(3).at("first_failure").at("details"), "crashed (Aborted)"));
+  CHECK(contains(json(2).at("message"), "more memory was asked for"));
+  CHECK(contains(json(3).at("first_failure").at("details"), "crashed (Aborted)"));
   CHECK(json(3).at("items")[0].at("hint") == "");  // none about values that are not there
-  CHECK(has(json(4).at("first_failure").at("details"), "ended by itself, with exit status 0"));
+  CHECK(contains(json(4).at("first_failure").at("details"), "ended by itself, with exit status 0"));
   CHECK(json(5).at("refused") == "printed");
-  CHECK(has(json(5).at("message"), "prints more than 8.0 MiB. Let one thread print"));
-  CHECK(has(json(5).at("printed").at("text"), "all is well, all points\n"));
+  CHECK(contains(json(5).at("message"), "prints more than 8.0 MiB. Let one thread print"));
+  CHECK(contains(json(5).at("printed").at("text"), "all is well, all points\n"));
   CHECK(json(5).at("printed").at("more_lines") > 100000);
   CHECK(json(6).at("printed").is_null());
   // 64 threads of the first problem's only block have a row: 20 lines, 44 more and the host's.
   const auto few = json(7).at("printed");
   CHECK(few.at("case") == "[batch 1, heads 1, 1 queries, 1 keys, head_dim 64]");
-  CHECK(has(few.at("text"), "thread 0\nthread 1\n"));
-  CHECK(has(few.at("text"), "thread 19\n"));
-  CHECK_FALSE(has(few.at("text"), "thread 20\n"));
+  CHECK(contains(few.at("text"), "thread 0\nthread 1\n"));
+  CHECK(contains(few.at("text"), "thread 19\n"));
+  CHECK_FALSE(contains(few.at("text"), "thread 20\n"));
   CHECK(few.at("more_lines") == 45);
   // Findings where checks are not run count too; and the wrong problem's output is shown.
   const std::string finding = json(8).at("items")[1].at("details");
   CAPTURE(finding);
-  CHECK(has(finding, "error: misaligned read of 4 bytes"));
-  CHECK(has(json(8).at("items")[0].at("cause"), "the address is no multiple of the access's size"));
+  CHECK(contains(finding, "error: misaligned read of 4 bytes"));
+  CHECK(contains(json(8).at("items")[0].at("cause"),
+                 "the address is no multiple of the access's size"));
   const std::string warned = json(8).at("warnings");
   CAPTURE(warned);
-  CHECK(has(warned,
-            "\"unset\" is used before its value is set\n"
-            "  if (keys == 51) output = float(unset);\n"
-            "                                 ^\n"));
+  CHECK(contains(warned,
+                 "\"unset\" is used before its value is set\n"
+                 "  if (keys == 51) output = float(unset);\n"
+                 "                                 ^\n"));
   CHECK(json(6).at("warnings") == "");
-  CHECK(has(json(8).at("printed").at("case"), "197 queries, 50 keys"));
-  CHECK(has(json(8).at("printed").at("text"), "about to load\n"));
-  CHECK_FALSE(has(json(8).at("printed").at("text"), "error"));
+  CHECK(contains(json(8).at("printed").at("case"), "197 queries, 50 keys"));
+  CHECK(contains(json(8).at("printed").at("text"), "about to load\n"));
+  CHECK_FALSE(contains(json(8).at("printed").at("text"), "error"));
 }
 
 TEST_CASE("grader: one file of a folder that does not compile, one that never comes back") {
@@ -237,12 +239,12 @@ TEST_CASE("grader: one file of a folder that does not compile, one that never co
     result = run_program("exercise1", {"--batch", ".", "--seconds", std::to_string(limit)},
                          folder.folder());
     limit *= 3;
-  } while (has(result.output, "bob.cuh  (time)") && limit < 600);
+  } while (contains(result.output, "bob.cuh  (time)") && limit < 600);
   const std::string seconds = std::to_string(limit / 3);
   CHECK(result.exit_code == 1);
   CHECK(result.output == "  0  ann.cuh  (build)\n100  bob.cuh\n  0  cy.cuh  (time)\n");
   const auto report = nlohmann::json::parse(file_content(folder.path("cy.json")));
-  CHECK(has(report.at("message"), "stopped after " + seconds + " s"));
+  CHECK(contains(report.at("message"), "stopped after " + seconds + " s"));
   CHECK(folder.names() == std::vector<std::string>{"ann.cuh", "ann.json", "bob.cuh", "bob.json",
                                                    "cy.cuh", "cy.json", "notes.txt"});
 }
@@ -288,9 +290,10 @@ TEST_CASE("grader: other parameters are a build error in words") {
       "#include <cuda_fp16.h>\nnamespace exercise {\ninline void attention(const half*) {}\n}\n");
   const ProgramResult result = run_program("exercise1", {"--file", "other.cuh"}, folder.folder());
   CHECK(result.exit_code == 1);
-  CHECK(has(result.output,
-            "it does not compile: the parameters of exercise::attention must stay as they were: "));
-  CHECK_FALSE(has(result.output, "static assertion"));
+  CHECK(contains(
+      result.output,
+      "it does not compile: the parameters of exercise::attention must stay as they were: "));
+  CHECK_FALSE(contains(result.output, "static assertion"));
 }
 
 TEST_CASE("grader: an empty file, and one without the function") {
@@ -303,15 +306,15 @@ TEST_CASE("grader: an empty file, and one without the function") {
       folder.folder());
   CAPTURE(empty.errors);
   CHECK(empty.exit_code == 1);
-  CHECK(has(empty.output, "the file is empty"));
-  CHECK(has(empty.output, "0 of 100 points"));
+  CHECK(contains(empty.output, "the file is empty"));
+  CHECK(contains(empty.output, "0 of 100 points"));
   CHECK(nlohmann::json::parse(file_content(folder.path("a.json"))).at("refused") == "build");
   CHECK(nlohmann::json::parse(file_content(folder.path("results.json"))).at("score") == 0);
   for (const char* file : {"other.cuh", "none.cuh"}) {
     const ProgramResult result = run_program("exercise1", {"--file", file}, folder.folder());
     CAPTURE(result.output);
     CHECK(result.exit_code == 1);
-    CHECK(has(result.output, "there is no function exercise::attention in this file"));
+    CHECK(contains(result.output, "there is no function exercise::attention in this file"));
   }
   const ProgramResult batch =
       run_program("exercise1", {"--batch", ".", "--together"}, folder.folder());
@@ -323,10 +326,10 @@ TEST_CASE("grader: the starter, as it is handed out") {
   const ProgramResult result = run_program("exercise1", {"--seconds", kPatient}, ".");
   CAPTURE(result.output);
   CHECK(result.exit_code == 1);
-  CHECK(has(result.output, "hint: are all holes filled? No result is right before that"));
-  CHECK(has(result.output, "63 not finite"));  // it writes one element of 64
-  CHECK(has(result.output, "63 of 64 elements are never written"));
-  CHECK_FALSE(has(result.output, "error nan"));
+  CHECK(contains(result.output, "hint: are all holes filled? No result is right before that"));
+  CHECK(contains(result.output, "63 not finite"));  // it writes one element of 64
+  CHECK(contains(result.output, "63 of 64 elements are never written"));
+  CHECK_FALSE(contains(result.output, "error nan"));
 }
 
 TEST_CASE("grader: flags that are not right") {
@@ -336,7 +339,7 @@ TEST_CASE("grader: flags that are not right") {
     CAPTURE(result.errors);
     CHECK(result.exit_code == 2);
     CHECK(result.output == "");
-    CHECK(has(result.errors, named));
+    CHECK(contains(result.errors, named));
   };
   refused({"--file", "missing.cuh"}, "missing.cuh: No such file");
   refused({"--file", "x.cuh", "--solution"}, "--file and --solution");

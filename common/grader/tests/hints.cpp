@@ -5,9 +5,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "grader/attention_cases.h"
 #include "grader/hints.h"
 #include "grader/symptoms.h"
-#include "grader/testing.h"
+#include "support.h"
 #include "testing/testing.h"
 
 using namespace lab::grader;
@@ -129,8 +130,8 @@ TEST_CASE("hints: how an output is wrong") {
     CAPTURE(found.words);
     CAPTURE(found.cause);
     CHECK(std::string(symptom_name(found.kind)) == symptom_name(wrong.kind));
-    CHECK(has(found.words, wrong.seen));
-    CHECK(has(found.cause, wrong.cause));
+    CHECK(contains(found.words, wrong.seen));
+    CHECK(contains(found.cause, wrong.cause));
     CHECK_FALSE(found.words.empty());
   }
   std::vector<bool> untouched(problem().expected.size());
@@ -141,18 +142,18 @@ TEST_CASE("hints: how an output is wrong") {
   });
   const Symptom found = find_symptom(problem(), holes, untouched);
   CHECK(std::string(symptom_name(found.kind)) == "unwritten");
-  CHECK(has(found.words, "never written. It concerns only query 48 and more"));
+  CHECK(contains(found.words, "never written. It concerns only query 48 and more"));
 }
 
 TEST_CASE("hints: a chapter without tiles hears of none") {
   Case plain = attention_case(tensors(), expected(tensors()));
   const Output half = changed([](double& x, int, int, int, int) { x /= 2; });
   const Symptom found = find_symptom(plain, half, std::vector<bool>(half.size()));
-  CHECK(has(found.cause, "the sum of all weights of this row"));
-  CHECK_FALSE(has(found.cause, "rescale"));
+  CHECK(contains(found.cause, "the sum of all weights of this row"));
+  CHECK_FALSE(contains(found.cause, "rescale"));
   for (const Case::Alternative& alternative : plain.alternatives())
     for (const char* word : {"tile", "rescale", "row_sum", "barrier"})
-      CHECK_FALSE(has(alternative.cause, word));
+      CHECK_FALSE(contains(alternative.cause, word));
 }
 
 TEST_CASE("hints: what wrong problems have in common") {
@@ -186,14 +187,14 @@ TEST_CASE("hints: the cause of a race that is none of barriers comes first") {
            std::to_string(writer) + " without a barrier between, in block (0,0,0) of k";
   };
   CHECK(hint_for(race(5, 4), text)
-            .starts_with("the two lines of the finding name different arrays, 'k_tile' and "
-                         "'s_tile'"));
-  CHECK(hint_for(race(5, 7), text).starts_with("is a barrier missing?"));  // the same array
-  CHECK(hint_for(race(5, 6), text).starts_with("is a barrier missing?"));  // nobody knows
-  CHECK(hint_for(race(5, 4) + "\n" + race(5, 7), text).starts_with("is a barrier missing?"));
-  CHECK(hint_for(race(5, 99), text).starts_with("is a barrier missing?"));
-  CHECK(has(first_look(race(5, 4)), "The finding names both lines"));
-  CHECK_FALSE(has(first_look(race(5, 4)), "barrier"));
+            .cause.starts_with("the two lines of the finding name different arrays, 'k_tile' and "
+                               "'s_tile'"));
+  CHECK(hint_for(race(5, 7), text).cause.starts_with("is a barrier missing?"));  // the same array
+  CHECK(hint_for(race(5, 6), text).cause.starts_with("is a barrier missing?"));  // nobody knows
+  CHECK(hint_for(race(5, 4) + "\n" + race(5, 7), text).cause.starts_with("is a barrier missing?"));
+  CHECK(hint_for(race(5, 99), text).cause.starts_with("is a barrier missing?"));
+  CHECK(contains(hint_for(race(5, 4)).seen, "The finding names both lines"));
+  CHECK_FALSE(contains(hint_for(race(5, 4)).seen, "barrier"));
 }
 
 namespace {
@@ -262,12 +263,12 @@ TEST_CASE("hints: wrong solutions, and what each stage says") {
       const std::string seen = item.at("hint"), cause = item.at("cause");
       CAPTURE(report.dump(1));
       CHECK(item.at("points") < 30);
-      CHECK(has(seen, all[i].seen));
-      CHECK(has(cause, all[i].cause));
+      CHECK(contains(seen, all[i].seen));
+      CHECK(contains(cause, all[i].cause));
       CHECK_FALSE(seen.empty());
       CHECK_FALSE(cause.empty());
-      CHECK_FALSE(has(seen, cause));
-      CHECK_FALSE(has(seen + cause, all[i].never));
+      CHECK_FALSE(contains(seen, cause));
+      CHECK_FALSE(contains(seen + cause, all[i].never));
     }
     from = to;
   }
@@ -285,17 +286,17 @@ TEST_CASE("hints: one stage unless the second is asked for") {
   const std::string cause = "the sum of all weights";
   const std::string one = run({});
   CAPTURE(one);
-  CHECK(has(one, "the wrong row is the"));
-  CHECK(has(one, "Stuck? The same command with --hint 2 says what this"));
+  CHECK(contains(one, "the wrong row is the"));
+  CHECK(contains(one, "Stuck? The same command with --hint 2 says what this"));
   for (const std::string& text : {one, lab::testing::file_content(folder.path("a.json")),
                                   lab::testing::file_content(folder.path("b.json"))})
-    CHECK_FALSE(has(text, cause));
+    CHECK_FALSE(contains(text, cause));
   const std::string two = run({"--hint", "2"});
   CAPTURE(two);
-  CHECK(has(two, "hint 2: the sum over V is right"));
-  CHECK_FALSE(has(two, "Stuck?"));
+  CHECK(contains(two, "hint 2: the sum over V is right"));
+  CHECK_FALSE(contains(two, "Stuck?"));
   for (const char* file : {"a.json", "b.json"})
-    CHECK(has(lab::testing::file_content(folder.path(file)), cause));
-  CHECK(has(run({"--hint", "2", "--tap"}), "# hint 2: the sum over V is right"));
+    CHECK(contains(lab::testing::file_content(folder.path(file)), cause));
+  CHECK(contains(run({"--hint", "2", "--tap"}), "# hint 2: the sum over V is right"));
   CHECK(run_program("exercise1", {"--hint", "3"}, folder.folder()).exit_code == 2);
 }

@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "grader/grader.h"
 #include "grader/hints.h"
-#include "grader/testing.h"
+#include "grader/report.h"
+#include "support.h"
 
 using namespace lab::grader;
-using lab::grader::testing::has;
+using lab::testing::contains;
 
 namespace {
 
@@ -50,9 +50,10 @@ TEST_CASE("reports: points in one column, at most 100 columns") {
   int with_points = 0;
   for (const std::string& line : split_lines(text)) {
     CAPTURE(line);
-    const bool symbol = has(line, "ᵀ");  // three bytes, one column
+    const bool symbol = contains(line, "ᵀ");  // three bytes, one column
     CHECK(line.size() <= 100 + (symbol ? 2 : 0));
-    if (const size_t at = line.find(" of  "); at != std::string::npos && has(line, " points")) {
+    if (const size_t at = line.find(" of  ");
+        at != std::string::npos && contains(line, " points")) {
       ++with_points;
       CHECK(at - (symbol ? 2 : 0) == 2 + 72 + 4);
     }
@@ -63,10 +64,11 @@ TEST_CASE("reports: points in one column, at most 100 columns") {
 TEST_CASE("reports: what the student's code prints is text, never structure") {
   const Grade grade = wordy();
   const std::string text = text_report(task(), grade);
-  CHECK(has(text, "\n  your code's output in [batch 1]:\n    sum 1.5\n    ok 1 - not a test\n"));
-  CHECK(has(text, "\n    ... 7 more lines\n"));
+  CHECK(
+      contains(text, "\n  your code's output in [batch 1]:\n    sum 1.5\n    ok 1 - not a test\n"));
+  CHECK(contains(text, "\n    ... 7 more lines\n"));
   const std::string tap = tap_report(grade);
-  CHECK(has(tap, "\n#   ok 1 - not a test\n"));
+  CHECK(contains(tap, "\n#   ok 1 - not a test\n"));
   int tests = 0;
   for (const std::string& line : split_lines(tap))
     tests += line.starts_with("ok ") || line.starts_with("not ok ");
@@ -76,10 +78,10 @@ TEST_CASE("reports: what the student's code prints is text, never structure") {
   CHECK(json.at("printed").at("more_lines") == 7);
   const auto gradescope = nlohmann::json::parse(gradescope_report(task(), grade));
   CHECK(gradescope.at("tests").size() == 3);
-  CHECK(has(gradescope.at("output"), "ok 1 - not a test\n"));
+  CHECK(contains(gradescope.at("output"), "ok 1 - not a test\n"));
   Grade silent = grade;
   silent.printed = {};
-  CHECK_FALSE(has(text_report(task(), silent), "output"));
+  CHECK_FALSE(contains(text_report(task(), silent), "output"));
   CHECK(nlohmann::json::parse(json_report(task(), silent)).at("printed").is_null());
 }
 
@@ -87,11 +89,11 @@ TEST_CASE("reports: what the compiler warns of" * doctest::test_suite("toolkit")
   Grade grade = wordy();
   grade.warnings =
       "exercise.cuh:7: warning #549-D: variable \"x\" is used before its value is set\n";
-  CHECK_FALSE(has(text_report(task(), wordy()), "warn"));
-  CHECK(has(text_report(task(), grade), "\n  the compiler warns:\n  exercise.cuh:7: warning"));
-  CHECK(has(tap_report(grade), "\n# the compiler warns:\n# exercise.cuh:7: warning"));
+  CHECK_FALSE(contains(text_report(task(), wordy()), "warn"));
+  CHECK(contains(text_report(task(), grade), "\n  the compiler warns:\n  exercise.cuh:7: warning"));
+  CHECK(contains(tap_report(grade), "\n# the compiler warns:\n# exercise.cuh:7: warning"));
   CHECK(nlohmann::json::parse(json_report(task(), grade)).at("warnings") == grade.warnings);
-  CHECK(has(nlohmann::json::parse(gradescope_report(task(), grade)).at("output"), "#549-D"));
+  CHECK(contains(nlohmann::json::parse(gradescope_report(task(), grade)).at("output"), "#549-D"));
 }
 
 TEST_CASE("reports: hints fit what was found") {
@@ -99,14 +101,15 @@ TEST_CASE("reports: hints fit what was found") {
       "a.cuh:1: error: race: write of 4 bytes to shared memory at offset 0 by thread (0,0,0) and "
       "read by thread (32,0,0) at a.cuh:2 without a barrier between, in block (0,0,0) of k";
   const std::string init = "a.cuh:2: error: init: read of 4 bytes that nobody wrote, at offset 4";
-  CHECK(has(hint_for(init), "is every element of the tile filled"));
-  CHECK(hint_for(race).starts_with("is a barrier missing?"));
-  CHECK(hint_for(init + "\n" + race).starts_with("is a barrier missing?"));
-  CHECK(has(hint_for(init + "\n" + race), "If that is right: memory is read that nobody wrote"));
+  CHECK(contains(hint_for(init).cause, "is every element of the tile filled"));
+  CHECK(hint_for(race).cause.starts_with("is a barrier missing?"));
+  CHECK(hint_for(init + "\n" + race).cause.starts_with("is a barrier missing?"));
+  CHECK(contains(hint_for(init + "\n" + race).cause,
+                 "If that is right: memory is read that nobody wrote"));
   const auto check = [](const std::string& message, const std::string& part) {
     CAPTURE(message);
-    CHECK(has(hint_for(message), part));
-    CHECK_FALSE(has(hint_for(message), "token"));  // not a word of all chapters
+    CHECK(contains(hint_for(message).cause, part));
+    CHECK_FALSE(contains(hint_for(message).cause, "token"));  // not a word of all chapters
   };
   check("a.cuh:1: error: misaligned read of 16 bytes at global address 0x2", "no multiple of");
   check("a.cuh:1: error: out-of-bounds read of 2 bytes, 0 bytes past allocation 'K'",
@@ -130,7 +133,7 @@ TEST_CASE("reports: hints fit what was found") {
       "cudaErrorInvalidValue: x\nvgpu: cannot launch k: 99999 bytes of dynamic shared memory, "
       "49152",
       "cudaFuncSetAttribute");
-  CHECK(hint_for("the program ended by itself, with exit status 3") == "");
+  CHECK(hint_for("the program ended by itself, with exit status 3").cause == "");
 }
 
 TEST_CASE("counters: whatever way data takes to memory, it counts") {

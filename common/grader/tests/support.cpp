@@ -1,17 +1,16 @@
+#include "support.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <stdexcept>
 
-#include "grader/testing.h"
+#include "grader/text.h"
 #include "json/json.h"
 #include "lab/program.h"
 #include "testing/testing.h"
 
 namespace lab::grader::testing {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string source(const std::string& path) {
   return lab::testing::file_content(repository_path(path));
@@ -24,12 +23,9 @@ int line_of(const std::string& text, const std::string& part) {
 }
 
 std::string planted(std::string text, const std::string& find, const std::string& replace) {
-  size_t at = text.find(find);
-  if (at == std::string::npos)
+  if (!contains(text, find))
     throw std::runtime_error("planted mistake no longer applies: there is no '" + find + "'");
-  for (; at != std::string::npos; at = text.find(find, at + replace.size()))
-    text.replace(at, find.size(), replace);
-  return text;
+  return replace_all(std::move(text), find, replace);
 }
 
 std::string copied_kernel(const std::string& path) {
@@ -109,7 +105,7 @@ std::vector<std::string> check_points(const std::string& program, const std::str
     CAPTURE(submissions[i].name);
     CAPTURE(report);
     CHECK(points == deserved);
-    CHECK(hints.find(submissions[i].hint) != std::string::npos);
+    CHECK(contains(hints, submissions[i].hint));
     int sum = 0;
     for (const int p : submissions[i].points) sum += p;
     CHECK(graded["points"].get<int>() == sum);

@@ -5,7 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "testing/text.h"
+
 namespace lab::grader::testing {
+
+using lab::testing::contains;
 
 // A file that a student might hand in, and the points of its items in the order of the report
 // (right results, no finding, then the aims); empty: it is refused.
@@ -19,7 +23,6 @@ struct Submission {
 // where 14 processes wanted two of them.
 inline const std::string kPatient = "300";
 
-bool has(const std::string& text, const std::string& part);
 // A file of the repository.
 std::string source(const std::string& path);
 inline std::string first_solution() {
