@@ -11,31 +11,9 @@
 #include "lab/errors.h"
 #include "lab/files.h"
 
-namespace lab::grader {
-namespace {
-
 namespace fs = std::filesystem;
 
-// The file that is written when a path is opened, through links that lead to nothing as well.
-fs::path resolved(fs::path path) {
-  std::error_code error;
-  for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(path, error)); ++links) {
-    const fs::path next = fs::read_symlink(path, error);
-    if (error) break;
-    path = path.parent_path() / next;  // an absolute link replaces the whole path
-  }
-  const fs::path whole = fs::weakly_canonical(fs::absolute(path, error), error);
-  return error ? path : whole;
-}
-
-bool same_file(const std::string& one, const std::string& other) {
-  struct stat a, b;
-  if (stat(one.c_str(), &a) == 0 && stat(other.c_str(), &b) == 0)
-    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-  return resolved(one) == resolved(other);
-}
-
-}  // namespace
+namespace lab::grader {
 
 void require_submission(const std::string& path) {
   // What a link leads to is read with the rights of whoever grades.
@@ -69,17 +47,6 @@ std::string no_source(const std::string& path) {
                     i, unsigned(static_cast<unsigned char>(text[i]))) +
              path;
   return "";
-}
-
-void require_different_files(const std::vector<std::pair<std::string, std::string>>& files) {
-  for (size_t i = 0; i < files.size(); ++i)
-    for (size_t j = i + 1; j < files.size(); ++j) {
-      const auto& [flag, path] = files[i];
-      const auto& [other_flag, other_path] = files[j];
-      if (!path.empty() && !other_path.empty() && same_file(path, other_path))
-        throw UsageError(flag + " " + path + " and " + other_flag + " " + other_path +
-                         " are the same file: one would replace the other; each needs its own");
-    }
 }
 
 void require_own_report(const std::string& path) {

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace lab::grader {
 
@@ -16,10 +14,6 @@ void require_submission(const std::string& path);
 
 // Why the content of a submission cannot be a source file, with what was found; "" where it can.
 std::string no_source(const std::string& path);
-
-// Throws UsageError where two of the files, each with its flag's name, are one: also through links of
-// either kind, whether they exist or not.
-void require_different_files(const std::vector<std::pair<std::string, std::string>>& files);
 
 // Throws UsageError where a report would replace a file that is none, or go where a link leads.
 void require_own_report(const std::string& path);

@@ -20,6 +20,7 @@
 #include "isolation.h"
 #include "lab/errors.h"
 #include "lab/files.h"
+#include "lab/flags.h"
 #include "lab/program.h"
 #include "lab/sources.h"
 #include "report.h"
@@ -159,7 +160,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
     file = repository_path(task.place() + "/" + (flags.solution ? task.solution : task.file));
   }
   require_submission(file);
-  require_different_files(
+  require_distinct(
       {{"--json", flags.json}, {"--gradescope", flags.gradescope}, {"the submission", file}});
   for (const auto& [flag, path] :
        {std::pair{"--json", flags.json}, std::pair{"--gradescope", flags.gradescope}})
