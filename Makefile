@@ -1,53 +1,32 @@
-# A course in CUDA for vision. `make` alone lists what can be made.
+# A course in CUDA for vision. `make` alone prints the lines with #> below.
 #
-# Read on here for what can be made, where it goes, the flags, and how a chapter becomes ./run. Everything
-# else is in common/make/, a file for each subject: the includes below list them.
+# Below: where things go, the flags, how a chapter becomes ./run. The rest: common/make/, a file a subject.
 #
-# ---- what can be made: `make help` prints the lines with #> --------------------------------------
 #> make chapter1        build chapter 1 and leave it as ./run      (make chapter1 && ./run)
-#> make exercise1       build the exercise of chapter 1 and leave it as ./run
+#> make exercise1       build the exercise of chapter 1 and leave it as ./run, which gives points
 #> make test            build and run the tests that show that the course works on this machine, in minutes
-#> make test ALL=1      build and run all tests (ONLY='lab chapter7 runtime_process': some of them;
-#>                      ONLY=toolkit: those that call its compiler when they run; SUITE=toolkit: and of
-#>                      these one case for each way in which they call it; with ONLY=toolkit
-#>                      each way once)
-#> make test-gpu        only those of what runs on a GPU (ONLY as above)
-#> make fuzz            damaged inputs and random kernels under sanitizers, for FUZZ_SECONDS=60
-#> make deps            install what is missing (everything below and above does it by itself)
-#> make bench           measure the chapters on a GPU, into data/results
-#>                      (PEERS=torch: and the same problems in PyTorch; it resumes, FRESH=1: all anew;
-#>                      MINUTES=25: what is worth most, in that time)
-#> make bench-dry       rehearse all of that without a GPU (PEERS=torch: with PyTorch on the CPU)
-#> make bench DEVICE=vgpu          predicted times, limits and counters of all chapters: the reference
-#>                      in data/results, with what each step bought at sizes that matter
-#> make mutants         plant mistakes in kernels and in the virtual GPU: which of them no test sees
-#> make validate        the virtual GPU's counters and times beside Nsight Compute's, on a GPU
-#> make calibrate       on a GPU: measure the constants of predicted times, each beside the model's
-#>                      (DEVICE=vgpu: the virtual GPU must give them back; ONLY=l2: those that begin so)
-#> make ladder          chapters 1 to 6, 13 and 14 at 197, 577 and 1025 tokens: data/results/<device>/ladder.json, .svg, .png
-#>                      (virtual GPU: and prints what steps gain at sizes that matter, predicted)
-#> make published       predicted kernel times beside those that others published: the errors, the picture
-#> make docs figures    write the lessons' numbers and pictures anew
-#> make starters        make exercise.cuh anew from the solution, where it has been deleted
-#>                      (docs, ladder, bench DEVICE=vgpu with CHECK=1: only compare the numbers)
-#> make operators       the chapters' kernels as a library of C functions, and for PyTorch and NumPy
-#>                      (common/operators/README.md)
-#> make vgpu            the virtual GPU for other CUDA programs: build/vgpu ./program
-#> make bench-vgpu      measure the virtual GPU itself
-#> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
-#> make compile-all     compile every chapter for sm_75 to sm_120; no kernel may spill registers there
-#> make alone           compile each file by itself, with the newest g++ at hand (PART=2/5: every fifth file)
-#> make format          write C++ and CUDA as .clang-format says (CHECK=1: only compare)
+#> make deps            install what is missing (all others do it by themselves)
 #> make clean           remove build/ and ./run (not .toolkit/)
 #>
 #> DEVICE=cuda|vgpu     a real GPU, or the virtual one on the CPU   (default: a real one if there is one)
 #> ARCH=sm_86           architecture of the kernels                 (default: the GPU's; sm_90 for vgpu)
 #> TOOLKIT=wheels       NVIDIA's wheels even where a CUDA Toolkit is installed
-#> SANITIZE=1           (with make test) the host's code under AddressSanitizer and UBSan
-#> TEST_TIMEOUT=300     (with make test) seconds that one test program may take (1800)
-#> FUZZ_SEED=n          (with make fuzz) the same inputs again
-#> VERBOSE=1            the commands of compiler and linker, not only the files' names
 #> THIRD_PARTY=dir      headers of doctest, stb, CLI11 and nlohmann-json from there
+#> VERBOSE=1            the commands of compiler and linker, not only the files' names
+#>
+#> For other programs:
+#> make vgpu            the virtual GPU for other CUDA programs: build/vgpu ./program
+#> make operators       the kernels as a library of C functions, for PyTorch and NumPy (common/operators/README.md)
+#>
+#> For authors (CONTRIBUTING.md; common/workshop/README.md also has bench, validate, mutants, fuzz, figures ...):
+#> make test ALL=1      all tests (ONLY='lab chapter7': some programs; ONLY=toolkit: those that call the compiler when
+#>                      they run, SUITE=toolkit: of these one case for each way; SANITIZE=1; TEST_TIMEOUT=300)
+#> make test-gpu        only those of what runs on a GPU (ONLY as above)
+#> make docs            write the lessons' numbers and the exercises' starters anew (CHECK=1: only compare)
+#> make compile-all     every chapter for sm_75 to sm_120; no kernel may spill registers there
+#> make ptx-coverage    show that the virtual GPU knows all instructions of all kernels
+#> make alone           compile each file by itself, with the newest g++ at hand (PART=2/5: every fifth file)
+#> make format          write C++ and CUDA as .clang-format says (CHECK=1: only compare)
 
 # ---- where things go -----------------------------------------------------------------------------
 #
@@ -59,8 +38,7 @@
 #   $V    vgpu/                   the virtual GPU: libvgpu.so, the launcher vgpu, their tests
 #   $D    DEVICE-ARCH/            objects of nvcc, programs chapterN and test_chapterN, the operators
 #         ptx/ARCH/               PTX and machine code for other architectures than ARCH
-#   build/vgpu, build/operators/  links to the newest launcher and operators
-#   ./run                         link to the newest program
+#   build/vgpu, build/operators/, ./run: links to the newest launcher, operators and program
 #
 # Every choice that changes an object is in its path; with SANITIZE=1, $P and $T end in -sanitize.
 
@@ -73,13 +51,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 comma := ,
 
-# Older ones lack &: in rules and wait -n -p, and would fail with odd messages.
-ifeq ($(filter grouped-target,$(.FEATURES)),)
-$(error this is GNU Make $(MAKE_VERSION), and the course needs 4.3 or newer)
-endif
-ifneq ($(shell echo $$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501))),1)
-$(error $(SHELL) is version $(shell echo "$$BASH_VERSION"), and the course needs 5.1 or newer)
-endif
 ifeq ($(findstring -j,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc)
 endif
@@ -109,16 +80,15 @@ D := $T/$(DEVICE)-$(ARCH)
 # <nlohmann/json.hpp>.
 third_party := $(if $(THIRD_PARTY),-isystem '$(THIRD_PARTY)')
 includes := -Icommon $(third_party)
-# Two warnings of GCC are often wrong: 12 finds overlapping copies in its own std::string (GCC bug
-# 105329), 13 and 14 find dangling references where a function takes a temporary.
+# Two warnings of GCC are often wrong: 12's of overlapping copies in its own std::string (bug 105329), 13's
+# and 14's of dangling references where a function takes a temporary.
 warnings := -Wall -Wextra -Wno-restrict -Wno-dangling-reference
 
 # Compiling takes longer than running most of the code, so -O1 is enough. Tests mostly wait: -Og.
 # common/make/groups.mk gives -O3 to the code in which programs spend their time.
 optimize = $(if $(findstring /tests/,$<),-Og,-O1)
 
-# SANITIZE=1 finds wrong accesses and undefined behaviour of the host's code. (With it, GCC takes some
-# variables for uninitialized that are not.)
+# Wrong accesses and undefined behaviour of the host's code. (GCC takes some variables for uninitialized then.)
 sanitize := $(if $(SANITIZE),-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined \
   -Wno-uninitialized -Wno-maybe-uninitialized)
 
@@ -218,7 +188,8 @@ include common/make/exercises.mk      # the programs that grade exercises
 include common/make/operators.mk      # the kernels as a library
 include common/make/test_programs.mk  # the programs that make test can run
 include common/make/tests.mk          # make test: which of them run
-include common/make/machine_code.mk   # make compile-all, make ptx-coverage
+include common/make/machine_code.mk   # make compile-all, ptx-coverage, alone
+include common/make/results.mk        # where results are kept, and the runs that give them
 include common/make/docs.mk           # make docs, ladder, published: the lessons' numbers
 include common/make/bench.mk          # make bench, validate, calibrate: measuring on a GPU
 
@@ -233,19 +204,15 @@ docs figures mutants ptx-coverage bench-dry $(if $(vgpu_asked),bench):
 	@$(MAKE) DEVICE=vgpu ARCH=sm_90 $@
 endif
 
-.PHONY: help deps clean format alone
+.PHONY: help deps clean format
 help:
-	@sed -n 's/^#> //p' Makefile
+	@sed -nE 's/^#>( |$$)//p' Makefile
 deps:
 	@echo "deps: complete: $(TOOLKIT_ID) ($(NVCC)), $$($(CXX) --version | head -n 1)"
 clean:
 	rm -rf build run
 format:
 	@common/make/format.sh $(if $(CHECK),--check)
-alone: $(addprefix $P/generated/,devices.inc look_page.html) \
-  $(addprefix $V/generated/,cuda12.inc driver_names.inc driver_errors.inc) $(variants)
-	@NVCC='$(NVCC)' CUDA_INC='$(CUDA_INC)' CXX='$(CXX)' PLAIN_GENERATED='$P/generated' \
-	  VGPU_GENERATED='$V/generated' VARIANTS='$(variants_made)' common/make/each_alone.sh $(PART)
 
 # The headers that each object depends on, as the compilers found them the last time.
 ifdef TOOLKIT_ID

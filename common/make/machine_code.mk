@@ -83,3 +83,12 @@ ptx-coverage: $V/ptx-coverage \
   $(foreach a,compute_75 compute_100,$(device_cu:%.cu=$T/ptx/$a/%.fatbin))
 	@$^
 endif
+
+# ---- make alone ----------------------------------------------------------------------------------
+# Each file by itself: one that includes too little often compiles in a group all the same.
+
+.PHONY: alone
+alone: $(addprefix $P/generated/,devices.inc look_page.html) \
+  $(addprefix $V/generated/,cuda12.inc driver_names.inc driver_errors.inc) $(variants)
+	@NVCC='$(NVCC)' CUDA_INC='$(CUDA_INC)' CXX='$(CXX)' PLAIN_GENERATED='$P/generated' \
+	  VGPU_GENERATED='$V/generated' VARIANTS='$(variants_made)' common/make/each_alone.sh $(PART)

@@ -11,38 +11,35 @@
 sized_results :=
 sweep_results :=
 quoted_results :=
-define predicted_rule
-$1 += $T/docs/$2.json
-$T/docs/$2.json: $D/chapter$3 $V/libvgpu.so
-	@mkdir -p $$(@D)
-	$(on_h200) $$< $4 --predict --json $$@ >$$(@:.json=.log) 2>&1 || { cat $$(@:.json=.log); exit 1; }
-endef
-sized = $(eval $(call predicted_rule,sized_results,sized-$1,$2,$3))
-sweep = $(eval $(call predicted_rule,sweep_results,sweep-$1,$2,$3))
-quoted = $(eval $(call predicted_rule,quoted_results,quoted-$1,$2,$3))
+predicted = $(eval $1 += $T/docs/$2.json)$(eval $(call result_rule,$2,$3,$4 --predict))
+sized = $(call predicted,sized_results,sized-$1,$2,$3)
+sweep = $(call predicted,sweep_results,sweep-$1,$2,$3)
+quoted = $(call predicted,quoted_results,quoted-$1,$2,$3)
+
+attention := --batch 32 --tokens 577
+deep := --preset deep --precision tf32$(comma)fp16 --storage fp16
 $(call sized,first-kernel,0,--size 2048)
 $(call sized,first-kernel-serial,0,--size 2048 --step 'sum serial')
-$(foreach n,$(filter 1 2 3 4 5 6 13 14,$(chapters)),$(call sized,attention-$n,$n,--batch 32 --tokens 577))
+$(foreach n,$(filter 1 2 3 4 5 6 13 14,$(chapters)),$(call sized,attention-$n,$n,$(attention)))
 $(foreach d,local uniform,$(call sized,deformable-$d,7,--distribution $d --heads 8))
 $(call sized,convolution-photo,8)
-$(call sized,convolution-deep,8,--preset deep --precision tf32$(comma)fp16 --storage fp16)
+$(call sized,convolution-deep,8,$(deep))
 $(call sized,layer-norm,10,--batch 32)
 $(call sized,mlp,11,--batch 32)
-# What was tried and not kept, which runs only by name.
-$(foreach v,1:swapped-lanes 2:two-passes 3:no-padding 4:4-loads-at-a-time,$(call \
-  sized,attention-$(subst :,-,$v),$(firstword $(subst :, ,$v)),--batch 32 --tokens 577 --step \
-  '$(subst -, ,$(lastword $(subst :, ,$v)))'))
-$(foreach v,16-warps 24-resident,$(call sized,attention-5-$v,5,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
-$(call sized,attention-6-no-padding,6,--batch 32 --tokens 577 --step 'no padding')
-$(foreach d,local uniform,$(call sized,deformable-$d-even-shares,7,--distribution $d --heads 8 --step 'even shares'))
-$(foreach d,local uniform,$(call sized,deformable-$d-single-copies,7,--distribution $d --heads 8 --step 'single copies'))
-$(call sized,convolution-photo-two-passes,8,--step 'two passes')
-$(call sized,convolution-deep-two-passes,8,--preset deep --precision tf32$(comma)fp16 --storage fp16 \
-  --step 'two passes')
-$(call sized,attention-13-small-tiles,13,--batch 32 --tokens 577 --step 'small tiles')
-$(foreach v,one-block no-turns polynomials every-maximum multicast head-by-head,\
-  $(call sized,attention-14-$v,14,--batch 32 --tokens 577 --step '$(subst -, ,$v)'))
-$(foreach v,copies-first no-padding,$(call sized,mlp-$v,11,--batch 32 --step '$(subst -, ,$v)'))
+# What was tried and not kept, which runs only by name. $(call tried,NAME,CHAPTER,FLAGS,STEPS): NAME-STEP each
+tried = $(foreach s,$4,$(call sized,$1-$s,$2,$3 --step '$(subst -, ,$s)'))
+$(call tried,attention-1,1,$(attention),swapped-lanes)
+$(call tried,attention-2,2,$(attention),two-passes)
+$(call tried,attention-3,3,$(attention),no-padding)
+$(call tried,attention-4,4,$(attention),4-loads-at-a-time)
+$(call tried,attention-5,5,$(attention),16-warps 24-resident)
+$(call tried,attention-6,6,$(attention),no-padding)
+$(foreach d,local uniform,$(call tried,deformable-$d,7,--distribution $d --heads 8,even-shares single-copies))
+$(call tried,convolution-photo,8,,two-passes)
+$(call tried,convolution-deep,8,$(deep),two-passes)
+$(call tried,attention-13,13,$(attention),small-tiles)
+$(call tried,attention-14,14,$(attention),one-block no-turns polynomials every-maximum multicast head-by-head)
+$(call tried,mlp,11,--batch 32,copies-first no-padding)
 $(call sized,gradients,15,--batch 32 --tokens 197)
 $(foreach d,local uniform,$(call sized,deformable-gradients-$d,19,--preset small --distribution $d))
 $(foreach s,1 2 3,$(call sized,cvt-projection-$s,16,--component projection --preset cvt13-$s))

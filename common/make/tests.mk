@@ -18,16 +18,14 @@ device_tests := $(lab_tests) $(chapter_tests) $(operators_tests)
 
 # ---- ALL, ONLY and SUITE -------------------------------------------------------------------------
 
-# Without any of them: what a user's machine can break, in minutes. That is the virtual GPU, the lab,
-# chapters 0 and 1, one case of every other chapter's newest step (where it has a tests/newest.cu), the grader with our solution of
-# exercise 1, and the tools; without cases in the suite `programs`, which start other chapters' programs.
+# Without any of them: what a user's machine can break, in minutes. Cases in the suite `programs`, which start
+# other chapters' programs, are left out then.
 ALL ?=
 ONLY ?=
 quick := $(if $(strip $(ALL) $(ONLY) $(SUITE)),,yes)
-quick_tests := $(filter $(newest_tests) $(vgpu_tests_program) $(addprefix $V/tests/runtime_,launch memory streams) \
-  $(filter-out $D/bad_input_tests,$(lab_tests)) $D/test_chapter0 $D/test_chapter1 \
-  $(filter-out $(operators_python),$(python_tests)) data/check.sh,$(tests)) \
-  $(if $(VGPU_LIBS),$(addprefix $V/tests/,$(filter exercise1-solution,$(exercises:%=exercise%-solution))))
+quick_tests := $(filter-out $D/bad_input_tests $(operators_python),$(filter $(newest_tests) $(lab_tests) $(python_tests) \
+  $D/test_chapter0 $D/test_chapter1 $(vgpu_tests_program) $(addprefix $V/tests/runtime_,launch memory streams) \
+  data/check.sh,$(tests))) $(if $(VGPU_LIBS),$(addprefix $V/tests/,$(filter exercise1-solution,$(exercises:%=exercise%-solution))))
 
 # ONLY='lab chapter7': a word names the programs that are called so or begin with it and a _, test_ in
 # front left out. If there is no such program, it names all that begin with the word: so chapter1 does not
@@ -46,21 +44,16 @@ device_tests_chosen = $(call chosen,$(device_tests))
 # ONLY=toolkit: the programs that call the compiler when they run.
 calls_toolkit := $(shell grep -lE '\bMutants\b|\bplanted_bugs\b|"toolkit\.h"' \
   $(all_tests_cu) $(lab_tests_cpp) $(tile_tests_cu) $(vgpu_tests_cpp) $(vgpu_tests_cu))
-# Chapters call it through functions of common/testing. With SUITE, one program for each is enough: the
-# first that has a case of it, as "Mutants:chapters/01_naive_attention/tests/test.cu".
-ways_of_chapters := Mutants check_load_groups
-cases_of_ways := $(if $(SUITE),$(shell \
-  awk -v functions='$(ways_of_chapters)' -f common/make/ways.awk $(all_tests_cu) /dev/null))
-chapter_files_calling := $(if $(SUITE),$(sort $(foreach c,$(cases_of_ways),$(lastword $(subst :, ,$c)))),\
-  $(filter $(all_tests_cu),$(calls_toolkit)))
+# Chapters call it through two functions of common/testing, Mutants and check_load_groups. With SUITE, chapters 1
+# and 4 are enough, which have a case of each.
+chapter_files_calling := $(filter $(all_tests_cu),$(if $(SUITE),\
+  $(wildcard chapters/01_*/tests/test.cu chapters/04_*/tests/test.cu),$(calls_toolkit)))
 toolkit_tests := $(exercise_tests) $(foreach f,$(chapter_files_calling),$(call test_program,$f)) \
   $(if $(filter $(lab_tests_cpp),$(calls_toolkit)),$D/lab_tests) \
   $(if $(filter $(vgpu_tests_cpp),$(calls_toolkit)),$(vgpu_tests_program)) \
   $(patsubst common/tile/tests/%.cu,$D/lab_%,$(filter $(tile_tests_cu),$(calls_toolkit))) \
   $(patsubst common/vgpu/tests/%.cu,$V/tests/%,$(filter $(vgpu_tests_cu),$(calls_toolkit)))
 ifdef SUITE
-$(foreach w,$(ways_of_chapters),$(if $(filter $w:%,$(cases_of_ways)),,\
-  $(error SUITE=toolkit: no chapter has a case of that suite with $w)))
 $(foreach f,$(filter-out $(call in_suite,$(calls_toolkit)),$(calls_toolkit)),\
   $(error SUITE=toolkit: $f calls the compiler and has no case of that suite))
 endif
@@ -122,9 +115,8 @@ test test-gpu: export TEST_JOBS ?= $(if $(filter cuda,$(DEVICE)),1,3)
 test: export BENCH_PROGRAMS = $(if $(quick),,$(if $(filter vgpu-sm_90,$(DEVICE)-$(ARCH)),$D))
 test: private export TEST_QUICK := $(quick)
 ifdef quick
-test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(tests))) of $(words $(tests)) test programs: all \
-  cases of all chapters from 2 on but one each, bad input, the operators, most exercises, what make says to wrong words; and \
-  cases that need programs of all chapters. They run with make test ALL=1, or some of them with ONLY
+test: private export TEST_LEFT_OUT := $(words $(filter-out $(quick_tests),$(tests))) of $(words $(tests)) test programs, most of \
+  them of chapters, and cases that start other chapters' programs. They run with make test ALL=1, or some of them with ONLY
 endif
 # Tables that live as long as the process are no leaks. A program that a test compiles by itself meets the
 # sanitizer only in libvgpu.so, later than the sanitizer likes.

@@ -1,6 +1,14 @@
 # What the user asks for, what this machine has, and which device and architecture follow from them.
 # Included by the Makefile.
 
+# Older versions of make and bash lack &: in rules and wait -n -p, and would fail with odd messages.
+ifeq ($(filter grouped-target,$(.FEATURES)),)
+$(error this is GNU Make $(MAKE_VERSION), and the course needs 4.3 or newer)
+endif
+ifneq ($(shell echo $$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501))),1)
+$(error $(SHELL) is version $(shell echo "$$BASH_VERSION"), and the course needs 5.1 or newer)
+endif
+
 # ---- what is asked for ---------------------------------------------------------------------------
 # Mistakes end make here, before anything is installed or built.
 
