@@ -1,7 +1,6 @@
 // Step 2, fused: one launch and one store. Each block keeps the values of its tiles on the chip
 // while all blocks work out their moments; after one barrier of the whole grid it normalizes what
-// it kept. Here is all of that, from the launch to the stores; what is done where the output does
-// not fit on the chip, and fused() itself, which chooses: 2_two_passes.cuh.
+// it kept. An output that does not fit on the chip takes two passes.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -9,110 +8,10 @@
 #include <map>
 
 #include "parts/convolve.cuh"
-#include "parts/moments.cuh"
+#include "parts/plane_moments.cuh"
+#include "parts/two_passes.cuh"
 
 namespace fused_conv_norm {
-
-// The type of x, weight, residual and y for this kind of tile.
-template <TileName kName>
-using Element = typename Tile<kName>::Element;
-
-// ---- Moments of planes that lie in many blocks --------------------------------------------------
-
-// Tiles go to blocks in a row: block b computes tiles first_tile(b) to first_tile(b + 1) - 1. A run
-// is the tiles of a block that belong to the same planes, those of one image and group of channels;
-// it leaves one set of moments. From one run to the next the block's number grows by one, or the
-// planes' number does: so their sum is the run's place among all.
-__device__ inline int first_tile(int block, int blocks, int tiles) {
-  return int(int64_t(tiles) * block / blocks);
-}
-__device__ inline int block_of(int tile, int blocks, int tiles) {
-  return int((int64_t(tile + 1) * blocks - 1) / tiles);
-}
-inline int64_t runs_of(int blocks, const Problem& problem) {
-  return int64_t(blocks) + int64_t(problem.batch) * problem.groups;
-}
-template <class T>
-int64_t moments_floats(int blocks, const Problem& problem) {
-  return runs_of(blocks, problem) * T::kTileChannels * 4;
-}
-
-// Merges the moments of a tile's values into those of its run. begins: the tile is the run's first,
-// and nothing is there to merge with; ends: it is the last, and the run's moments are written.
-template <class T>
-__device__ void add_to_run(const float (&value)[T::kOwn][T::kRows], int tile, bool begins,
-                           bool ends,
-                           Moments* of_run,  // [tile channels] (shared)
-                           float4* moments,  // [runs, tile channels]: count, mean, deviation
-                           const Problem& problem) {
-  const Thread<T> me;
-  const Place place = place_of(tile, problem, T::kRows, T::kColumns);
-  const int rows = rows_of(place, problem).outputs - place.row,
-            columns = columns_of(place, problem).outputs - place.column;
-  const float count = float(max(min(T::kRows, rows), 0) * max(min(T::kColumns, columns), 0));
-  const int run = blockIdx.x + tile / problem.plane_tiles;
-#pragma unroll
-  for (int i = 0; i < T::kOwn; ++i) {
-    // A channel's pixels are all in neighbouring lanes of one warp.
-    Moments all = moments_of<T::kColumns>(value[i], count,
-                                          [&](int j) { return j < rows && me.column < columns; });
-    const int channel = me.channel(i);
-    if (me.column != 0) continue;
-    if (!begins) all = merged(of_run[channel], all);
-    of_run[channel] = all;
-    if (ends && place.group * T::kTileChannels + channel < problem.out_channels)
-      moments[int64_t(run) * T::kTileChannels + channel] = {all.count, all.mean, all.deviation, 0};
-  }
-}
-
-// What normalizes a channel: y = (conv - mean) · factor + beta.
-struct Norm {
-  float mean, factor, beta;
-};
-
-// Finds the norms of a tile's channels: merges the moments of all runs of its planes, always in the
-// same order, so that all blocks get the same bits. All threads of a block call it. blocks: how
-// many computed the tiles.
-template <class T>
-__device__ void merge_moments(const float4* moments, const float* gamma, const float* beta,
-                              const Place& place, int blocks, const Problem& problem,
-                              Moments* of_slices,  // [kSlices, tile channels] (shared)
-                              Norm* norms) {       // [tile channels] (shared)
-  constexpr int kSlices = T::kThreads / T::kTileChannels;
-  const int channel = threadIdx.x % T::kTileChannels, slice = threadIdx.x / T::kTileChannels;
-  const int planes = place.image * problem.groups + place.group;
-  const int output = place.group * T::kTileChannels + channel;
-  const int first = block_of(planes * problem.plane_tiles, blocks, problem.tiles),
-            last = block_of((planes + 1) * problem.plane_tiles - 1, blocks, problem.tiles);
-  Running running;
-#pragma unroll 4
-  for (int block = first + slice; block <= last; block += kSlices) {
-    if (output >= problem.out_channels) break;
-    // Other blocks wrote them in this launch: not through the read-only path.
-    const float4 run = __ldcg(moments + int64_t(block + planes) * T::kTileChannels + channel);
-    running.add(Moments{run.x, run.y, run.z});
-  }
-  of_slices[threadIdx.x] = running.moments();
-  __syncthreads();
-  if (slice == 0 && output < problem.out_channels) {
-    Moments all = of_slices[channel];
-    for (int s = 1; s < kSlices; ++s) all = merged(all, of_slices[s * T::kTileChannels + channel]);
-    norms[channel] = {all.mean, norm_factor(gamma[output], all.deviation, problem.eps),
-                      beta[output]};
-  }
-  __syncthreads();
-}
-
-__device__ inline float normalized(float value, const Norm& norm, float residual, bool relu) {
-  const float y = fmaf(value - norm.mean, norm.factor, norm.beta) + residual;
-  return relu && y < 0 ? 0.0f : y;  // NaN stays NaN
-}
-
-// Floats of shared memory for the moments of a run.
-template <class T>
-constexpr int kMomentFloats = 3 * T::kTileChannels;
-
-// ---- The kernel ---------------------------------------------------------------------------------
 
 template <TileName kName, int kStride>
 __global__ void __launch_bounds__(Tile<kName>::kThreads, Tile<kName>::kBlocks)
@@ -281,29 +180,16 @@ bool fused_in_one_launch(const typename Tiles::Element* x, const typename Tiles:
   return plan.fits;
 }
 
-// "one launch: 128 blocks ..." or "two passes: ...", for people; what this thread knows of it.
+// As three_passes(), with the same sums, but in one cooperative launch where the output fits on the chip,
+// else in two passes; also where the device refuses that launch as too large in spite of what it said of
+// occupancy. bias is not even read: the mean takes it away again. Two runs give the same bits.
 template <class Tiles = Fp32Tiles>
-std::string describe_plan(const ConvNormShape& shape) {
-  const LaunchPlan plan = known_plan_of<Tiles>(shape);
-  const DeviceLimits limits = device_limits();
-  const auto text = [](int64_t number) { return std::to_string(number); };
-  const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
-  if (plan.refused)
-    return "two passes: the device refused one launch of " + text(plan.blocks) + " blocks with " +
-           kib(plan.shared_bytes) + " of shared memory each,\nthough " + text(plan.blocks_of_sm) +
-           " of them should be resident on each of " + text(limits.sm_count) + " SMs (" +
-           cudaGetErrorName(cudaErrorCooperativeLaunchTooLarge) + ")";
-  if (!plan.fits)
-    return "two passes: " + kib(shape.y_elements() * 4 / limits.sm_count) +
-           " of the output for each of " + text(limits.sm_count) +
-           " SMs do not fit (shared: " + kib(limits.shared_bytes) + ")";
-  std::string tile;
-  Tiles::with(plan.tile, shape.stride, [&]<TileName kName, int>() {
-    tile = text(Tile<kName>::kTileChannels) + " channels x " + text(Tile<kName>::kTilePixels) +
-           " pixels)";
-  });
-  return "one launch: " + text(plan.blocks) + " blocks keep " + text(plan.tiles_of_block) +
-         (plan.tiles_of_block == 1 ? " tile" : " tiles") + " each (" + tile + ", all on chip";
+void fused(const float* x, const float* weight, const float* bias, const float* gamma,
+           const float* beta, const float* residual, float* y, const ConvNormShape& shape,
+           cudaStream_t stream) {
+  require_arguments(x, weight, gamma, beta, y, shape);
+  if (!fused_in_one_launch<Tiles>(x, weight, gamma, beta, residual, y, shape, stream))
+    two_passes<Tiles>(x, weight, bias, gamma, beta, residual, y, shape, stream);
 }
 
 }  // namespace fused_conv_norm

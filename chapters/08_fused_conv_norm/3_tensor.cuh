@@ -2,7 +2,7 @@
 // grid barrier and stores are step 2's; only the tile differs.
 #pragma once
 
-#include "2_two_passes.cuh"
+#include "2_fused.cuh"
 #include "parts/tensor_tile.cuh"
 
 namespace fused_conv_norm {
@@ -61,30 +61,18 @@ void require_tensor_cores(const ConvNormShape& shape) {
   if (!why.empty()) refuse_shape(shape, why);
 }
 
-// As fused() and two_passes(), with x and weight rounded to tf32 or fp16 as they go into products
-// (all arrays are fp32, and so are sums and everything behind them): each operand by up to 2^-11 of
-// itself. fp16 ends at 65504, beyond which x and weight become infinite, and rounds what is below
-// 2^-14 by up to 2^-25; tf32 has the range of fp32, and rounds what is below 2^-126 by up to 2^-137.
-// Two runs give the same bits.
-// Throws as fused(), and std::invalid_argument where the device has no such tensor cores.
-template <Precision kPrecision>
-void tensor_two_passes(const float* x, const float* weight, const float* bias, const float* gamma,
-                       const float* beta, const float* residual, float* y,
-                       const ConvNormShape& shape, cudaStream_t stream) {
-  (void)bias;
-  require_arguments(x, weight, gamma, beta, y, shape);
-  require_tensor_cores<kPrecision>(shape);
-  both_passes<TensorTiles<kPrecision>>(x, weight, gamma, beta, residual, y, y, shape, stream);
-}
+// As fused(), with x and weight rounded to tf32 or fp16 as they go into products (all arrays are fp32,
+// and so are sums and everything behind them): each operand by up to 2^-11 of itself. fp16 ends at
+// 65504, beyond which x and weight become infinite, and rounds what is below 2^-14 by up to 2^-25;
+// tf32 has the range of fp32, and rounds what is below 2^-126 by up to 2^-137. Throws as fused(), and
+// std::invalid_argument where the device has no such tensor cores.
 template <Precision kPrecision>
 void tensor_fused(const float* x, const float* weight, const float* bias, const float* gamma,
                   const float* beta, const float* residual, float* y, const ConvNormShape& shape,
                   cudaStream_t stream) {
   require_arguments(x, weight, gamma, beta, y, shape);
   require_tensor_cores<kPrecision>(shape);
-  if (!fused_in_one_launch<TensorTiles<kPrecision>>(x, weight, gamma, beta, residual, y, shape,
-                                                    stream))
-    tensor_two_passes<kPrecision>(x, weight, bias, gamma, beta, residual, y, shape, stream);
+  fused<TensorTiles<kPrecision>>(x, weight, bias, gamma, beta, residual, y, shape, stream);
 }
 
 }  // namespace fused_conv_norm

@@ -82,7 +82,7 @@ inline void require_half_arguments(const half* x, const half* packed, const floa
     refuse_shape(shape, "packed weights must begin at a multiple of 16 bytes");
 }
 
-// As tensor_fused() and tensor_two_passes(), with arrays in fp16 and weights as pack_weights() left
+// As tensor_fused(), or always in two passes, with arrays in fp16 and weights as pack_weights() left
 // them. Products of such numbers are exact in fp32; y is rounded once, when it is stored, and is
 // infinite beyond 65504. Rows of x that begin at multiples of 8 bytes are loaded faster.
 inline void half_two_passes(const half* x, const half* packed, const float* gamma,

@@ -4,8 +4,9 @@
 
 #include "../../common/lab/files.h"
 #include "../../common/lab/steps.h"
-#include "../08_fused_conv_norm/kernels/kernels.cuh"
+#include "../08_fused_conv_norm/kernels/instances.cuh"  // its steps 1 and 2
 #include "host/compare.h"
+#include "host/layer.cuh"
 #include "host/report.h"
 #include "kernel.cuh"
 
@@ -15,30 +16,9 @@ namespace {
 
 constexpr const char* kChapter = "20_style_network";
 
-// What computes a layer: a step of chapter 8.
-struct Step {
-  std::string name;
-  style_network::ConvNormFunction function;
-  bool variant = false;  // only where --step asks for it
-
-  // "fused"; "two passes" where the layer's output does not fit on the chip.
-  std::string path(const ConvNormShape& shape) const {
-    using namespace fused_conv_norm;
-    return variant || known_plan_of<Fp32Tiles>(shape).fits ? name : "two passes";
-  }
-};
-const std::vector<Step> kSteps = {{"fused", fused_conv_norm::fused},
-                                  {"two passes", fused_conv_norm::two_passes, true},
-                                  {"three passes", fused_conv_norm::three_passes, true}};
-
-struct DeviceLayer {
-  DeviceArray<float> weight, gamma, beta;
-  explicit DeviceLayer(const StyleLayer& layer)
-      : weight(layer.weight, "weight"), gamma(layer.gamma, "gamma"), beta(layer.beta, "beta") {}
-  ConvNormParameters parameters() const {
-    return {weight.data(), nullptr, gamma.data(), beta.data()};
-  }
-};
+const std::vector<LayerStep> kSteps = {{"fused", fused_conv_norm::fused},
+                                       {"two passes", fused_conv_norm::two_passes, true},
+                                       {"three passes", fused_conv_norm::three_passes, true}};
 
 }  // namespace
 
@@ -47,7 +27,7 @@ int main(int argc, char** argv) {
     // Flags, the network and the photo.
     StyleOptions options =
         style_options(argc, argv, "Chapter 20: a style-transfer network on a photo.");
-    const Step step = chosen_steps(options.step, kSteps).front();
+    const LayerStep step = chosen_steps(options.step, kSteps).front();
     const std::vector<StyleLayer> network = chosen_network(options);
     const Image photo = style_photo(options);
     const std::vector<StyleStage> stages = style_stages(network, photo);

@@ -1,5 +1,5 @@
 // Convolution, instance norm and ReLU: chapter 8's fused step, and its storage in fp16.
-#include "../../chapters/08_fused_conv_norm/kernels/kernels.cuh"
+#include "../../chapters/08_fused_conv_norm/kernels/instances.cuh"
 #include "call.h"
 
 namespace operators {

@@ -381,7 +381,7 @@ std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies,
 
 void ConvNormStep::run(ConvNormArrays& arrays, const ConvNormShape& shape,
                        cudaStream_t stream) const {
-  half_storage() ? arrays.run(in_fp16, shape, stream) : arrays.run(function, shape, stream);
+  std::visit([&](const auto& run) { arrays.run(run, shape, stream); }, function);
 }
 
 void ConvNormStep::fill_result_with_nan(ConvNormArrays& arrays) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 
 #include "../../../common/lab.cuh"
 #include "../../../common/lab/errors.h"
@@ -78,7 +79,7 @@ Tolerance fp16_storage_tolerance(const Tolerance& of_fp32);
 using ConvNormFunction = void (*)(const float* x, const float* weight, const float* bias,
                                   const float* gamma, const float* beta, const float* residual,
                                   float* y, const ConvNormShape& shape, cudaStream_t stream);
-// Of a step whose x, weight, residual and y are fp16; weights are packed beforehand.
+// A step whose x, weight, residual and y are fp16; weights are packed beforehand.
 struct HalfConvNorm {
   int64_t (*packed_elements)(const ConvNormShape& shape) = nullptr;
   void (*pack)(const half* weight, half* packed, const ConvNormShape& shape,
@@ -115,21 +116,23 @@ std::vector<ConvNormArrays> upload(const ConvNormProblem& problem, int copies,
 
 struct ConvNormStep {
   std::string name;
-  ConvNormFunction function;
-  // The launches that it consists of on this shape, by name; may leave its values in arrays.conv.
-  using Stage = std::pair<std::string, std::function<void(ConvNormArrays&)>>;
-  std::function<std::vector<Stage>(const ConvNormShape& shape)> stages;
+  std::variant<ConvNormFunction, HalfConvNorm> function;  // the latter is run where --storage asks
+  // The launches that it consists of on this shape, by name; none where it is one launch. They may leave
+  // values in arrays.conv.
+  using NamedLaunch = std::pair<std::string, std::function<void(ConvNormArrays&)>>;
+  std::function<std::vector<NamedLaunch>(const ConvNormShape& shape)> launches;
   // What it does with this shape on the current device, in a line for people; may be null.
   std::function<std::string(const ConvNormShape& shape)> plan = nullptr;
-  // Of its products: a step in tf32 or fp16 is run where --precision asks for it.
+  // What its products are in: a step in tf32 or fp16 is run where --precision asks for it.
   std::string precision = "fp32";
   // Why the current device cannot, in words; empty where it can. May be null: it always can.
   std::function<std::string()> lacking = nullptr;
-  // With functions, the step's arrays are fp16, and `function` is null: run where --storage asks.
-  HalfConvNorm in_fp16 = {};
   bool variant = false;  // tried and not kept: run only where --step asks for it
 
-  bool half_storage() const { return in_fp16.run; }
+  bool half_storage() const { return std::holds_alternative<HalfConvNorm>(function); }
+  HalfConvNorm in_fp16() const {
+    return half_storage() ? std::get<HalfConvNorm>(function) : HalfConvNorm{};
+  }
   void run(ConvNormArrays& arrays, const ConvNormShape& shape, cudaStream_t stream) const;
   void fill_result_with_nan(ConvNormArrays& arrays) const;
   std::vector<float> result(const ConvNormArrays& arrays) const;

@@ -66,6 +66,15 @@ void note_step(const ConvNormOptions& options, const Device& device, const ConvN
     report.note(traffic_note(step.name, launches, shape, step.half_storage()));
 }
 
+void note_packing(const ConvNormOptions& options, const Device& device, const ConvNormStep& step,
+                  const ConvNormShape& shape, std::vector<ConvNormArrays>& arrays,
+                  const Comparison& right, Report& report) {
+  const auto pack = [&](int i) { arrays[size_t(i) % arrays.size()].pack(step.in_fp16(), shape); };
+  report.add_beside("pack weights",
+                    time_stages(device, {pack}, options.warmup, options.iterations)[0], right);
+  report.note("pack weights: once for a network, not at each call of " + step.name);
+}
+
 void write_results(const ConvNormOptions& options, const ConvNormProblem& problem,
                    const std::string& last_step, const std::vector<float>& y, Report& report) {
   const ConvNormShape& shape = problem.shape;

@@ -1,5 +1,5 @@
-// The kernels on tiles with arrays in fp16, see kernels.cuh.
-#include "kernels.cuh"
+// Step 4: the kernels on tiles with arrays in fp16.
+#include "instances.cuh"
 
 namespace fused_conv_norm {
 FUSED_CONV_NORM_LAUNCHES(template, HalfTiles);

@@ -1,5 +1,5 @@
-// The kernels on tiles of tensor cores, see kernels.cuh.
-#include "kernels.cuh"
+// Step 3: the kernels on tiles of tensor cores.
+#include "instances.cuh"
 
 namespace fused_conv_norm {
 FUSED_CONV_NORM_LAUNCHES(template, TensorTiles<kTf32>);

@@ -6,7 +6,7 @@
 
 #include <cuda_fp16.h>
 
-#include "../2_fused.cuh"
+#include "convolve.cuh"
 
 namespace fused_conv_norm {
 

@@ -238,6 +238,10 @@ __device__ inline Axis columns_of(const Place& place, const Problem& problem) {
                  problem.out_width);
 }
 
+// The type of x, weight, residual and y for this kind of tile.
+template <TileName kName>
+using Element = typename Tile<kName>::Element;
+
 // ---- The tile for a shape -----------------------------------------------------------------------
 
 // How long the busiest SM is busy with tiles of that kind, where a product takes `each`.

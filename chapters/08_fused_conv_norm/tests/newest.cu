@@ -5,7 +5,7 @@
 
 #include "../../../common/testing/newest.h"
 #include "../host/reference.h"
-#include "../kernels/kernels.cuh"
+#include "../kernels/instances.cuh"
 
 namespace {
 

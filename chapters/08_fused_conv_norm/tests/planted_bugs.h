@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../../common/testing/checks.h"
-#include "../2_two_passes.cuh"
+#include "../2_fused.cuh"
 #include "test_support.h"
 
 namespace fused_conv_norm {

@@ -12,8 +12,9 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
+#include "../host/launches.cuh"
 #include "../host/reference.h"
-#include "../kernels/kernels.cuh"
+#include "../kernels/instances.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -27,8 +28,8 @@ struct NamedStep {
   lab::ConvNormFunction function;
 };
 const std::vector<NamedStep> kSteps = {{"three passes", steps::three_passes},
-                                       {"fused", steps::fused},
-                                       {"two passes", steps::two_passes}};
+                                       {"fused", steps::fused<>},
+                                       {"two passes", steps::two_passes<>}};
 const std::vector<lab::NormStep> kNorms = {{"naive", steps::naive_norm},
                                            {"warp-reduced", steps::warp_reduced_norm},
                                            {"vectorized", steps::vectorized_norm},
@@ -129,9 +130,9 @@ TEST_CASE("right: planes of one pixel are beta, whatever the convolution; a bias
   }
   // Bits of fused, which does not read it, and nearly so of what adds it.
   trial = conv_norm_trial(shape_of(1, 3, 6, 9, 10, 3), 7);
-  const ConvNormOutcome with = run_conv_norm(steps::fused, trial);
+  const ConvNormOutcome with = run_conv_norm(steps::fused<>, trial);
   trial.problem.bias.clear();
-  const ConvNormOutcome without = run_conv_norm(steps::fused, trial);
+  const ConvNormOutcome without = run_conv_norm(steps::fused<>, trial);
   CHECK(with.y == without.y);
   CHECK(run_conv_norm(steps::three_passes, trial).caught_by == "");
 }
@@ -297,7 +298,7 @@ TEST_CASE("counters: one launch and one output stored instead of three") {
     CHECK(three.stored_in_all == three.stored);
 
     REQUIRE(steps::plan_of(shape).fits);
-    const Counted fused = count_step({[&] { a.run(steps::fused, shape); }});
+    const Counted fused = count_step({[&] { a.run(steps::fused<>, shape); }});
     CHECK(fused.stored == output);
     CHECK(fused.read_again == 0);
     // Beside it only the moments: 16 bytes for each channel of a run, of a block's tiles that have
@@ -329,7 +330,7 @@ TEST_CASE("counters: rows of x and weights come 16 bytes at a time, without bank
   // bytes, of which 2 are. What is outside is set to 0 and reads nothing.
   const ConvNormShape shape = shape_of(1, 4, 32, 8, 8, 3);
   std::vector<lab::ConvNormArrays> arrays = lab::upload(lab::random_conv_norm(shape, 1), 1);
-  arrays[0].run(steps::fused, shape);
+  arrays[0].run(steps::fused<>, shape);
   lab::check(cudaDeviceSynchronize());
   CHECK(lab::vgpu::counter("/grid/0") == 1);
   CHECK(counted("weight", "load/bytes_asked") == 32 * 36 * 4);
@@ -364,13 +365,13 @@ TEST_CASE("plan: what fits on the chip of an H200, and on that of a T4") {
     const ConvNormShape shape = lab::preset_conv_norm(preset);
     const steps::LaunchPlan plan = steps::plan_of(shape);
     CHECK(plan.fits == (sm_count == 132 || std::string(preset) == "small"));
-    const std::string text = steps::describe_plan(shape);
+    const std::string text = steps::describe_plan<steps::Fp32Tiles>(shape);
     CHECK(text.starts_with(plan.fits ? "one launch: " : "two passes: "));
     // The output's size stands beside it, in what the counters say.
     CHECK(text.find(std::to_string(shape.y_elements() / 256) + " KiB") == std::string::npos);
   }
   if (sm_count == 40)
-    CHECK(steps::describe_plan(lab::preset_conv_norm("deep"))
+    CHECK(steps::describe_plan<steps::Fp32Tiles>(lab::preset_conv_norm("deep"))
               .find("two passes: 205 KiB of the output for each of 40 SMs do not fit (shared: 64 "
                     "KiB)") != std::string::npos);
 

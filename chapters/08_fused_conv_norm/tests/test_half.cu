@@ -11,7 +11,7 @@
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels/kernels.cuh"
+#include "../kernels/instances.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -334,7 +334,7 @@ TEST_CASE("planted bugs in half tiles: each is caught, and by what" *
       stored(shape_of(1, 19, 40, 13, 20, 3), 2, true),
       stored(shape_of(1, 2, 5, 9, 16, 3, 1, Padding::kReflect), 3),
       stored(upsampled(3, 5, 6, 5, 3), 4), large_means()};
-  const Mutants mutants("chapters/08_fused_conv_norm/parts/half_tile.cuh", "fused_conv_norm",
+  const Mutants mutants("chapters/08_fused_conv_norm/tests/fused_half.cuh", "fused_conv_norm",
                         planted_bugs("08_fused_conv_norm", "half"),
                         "const auto instance = &fused_kernel<kHalfSmall, 1>;");
   // Small tiles, two a block.

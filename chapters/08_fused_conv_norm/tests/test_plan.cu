@@ -7,7 +7,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/testing/checks.h"
 #include "../../../common/testing/preload.h"
-#include "../kernels/kernels.cuh"
+#include "../kernels/instances.cuh"
 #include "fewer_blocks.h"
 #include "test_support.h"
 
@@ -46,7 +46,7 @@ TEST_CASE("plan: all steps are right again after the device has been reset") {
       conv_norm_trial("small", lab::rounded_to_fp16(lab::random_conv_norm(shape, 1)));
   const std::vector<std::pair<const char*, lab::ConvNormFunction>> all = {
       {"three passes", steps::three_passes},
-      {"fused", steps::fused},
+      {"fused", steps::fused<>},
       {"fused tf32", steps::tensor_fused<steps::kTf32>},
       {"fused fp16", steps::tensor_fused<steps::kFp16>},
       {"half storage", half_fused}};

@@ -12,7 +12,7 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels/kernels.cuh"
+#include "../kernels/instances.cuh"
 #include "planted_bugs.h"
 #include "test_support.h"
 
@@ -29,8 +29,8 @@ struct TensorStep {
 const std::vector<TensorStep> kSteps = {
     {"fused, tf32", steps::tensor_fused<steps::kTf32>, steps::kTf32},
     {"fused, fp16", steps::tensor_fused<steps::kFp16>, steps::kFp16},
-    {"two passes, tf32", steps::tensor_two_passes<steps::kTf32>, steps::kTf32},
-    {"two passes, fp16", steps::tensor_two_passes<steps::kFp16>, steps::kFp16}};
+    {"two passes, tf32", steps::two_passes<steps::TensorTiles<steps::kTf32>>, steps::kTf32},
+    {"two passes, fp16", steps::two_passes<steps::TensorTiles<steps::kFp16>>, steps::kFp16}};
 
 // Steps that this device has.
 bool there(const TensorStep& step) {
@@ -249,7 +249,7 @@ TEST_CASE("planted bugs in tensor tiles: each is caught, and by what" *
       rounded(conv_norm_trial(shape_of(1, 21, 9, 3, 5, 1), 1)),
       rounded(conv_norm_trial(shape_of(1, 19, 40, 13, 20, 3), 2, true)),
       rounded_operands(shape_of(1, 8, 9, 12, 20, 3), steps::kFp16)};
-  const Mutants mutants("chapters/08_fused_conv_norm/parts/tensor_tile.cuh", "fused_conv_norm",
+  const Mutants mutants("chapters/08_fused_conv_norm/3_tensor.cuh", "fused_conv_norm",
                         planted_bugs("08_fused_conv_norm", "tensor"),
                         "const auto instance = &fused_kernel<kFp16Small, 1>;", Mutants::kWholeFile,
                         Mutants::kAsShipped);

@@ -9,7 +9,7 @@
 #include "../../../common/lab/random.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../../08_fused_conv_norm/kernels/kernels.cuh"
+#include "../../08_fused_conv_norm/kernels/instances.cuh"
 #include "../kernel.cuh"
 
 namespace {

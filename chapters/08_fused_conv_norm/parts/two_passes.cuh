@@ -1,10 +1,9 @@
-// Step 2 in two passes, where the output does not fit on the chip: the first stores the convolution
-// and the moments of its tiles, the second normalizes. And fused(), which chooses between one
-// launch and two.
+// Two passes, for outputs that do not fit on the chip: the first stores the convolution and the moments of
+// its tiles, the second normalizes.
 #pragma once
 
-#include "1_three_passes.cuh"
-#include "2_fused.cuh"
+#include "convolve.cuh"
+#include "plane_moments.cuh"
 
 namespace fused_conv_norm {
 
@@ -131,23 +130,12 @@ void both_passes(const typename Tiles::Element* x, const typename Tiles::Element
 }
 
 // As three_passes(), with the same sums; bias is not even read: the mean takes it away again.
-inline void two_passes(const float* x, const float* weight, const float* bias, const float* gamma,
-                       const float* beta, const float* residual, float* y,
-                       const ConvNormShape& shape, cudaStream_t stream) {
-  (void)bias;
+template <class Tiles = Fp32Tiles>
+void two_passes(const float* x, const float* weight, const float*, const float* gamma,
+                const float* beta, const float* residual, float* y, const ConvNormShape& shape,
+                cudaStream_t stream) {
   require_arguments(x, weight, gamma, beta, y, shape);
-  both_passes<Fp32Tiles>(x, weight, gamma, beta, residual, y, y, shape, stream);
-}
-
-// As two_passes(), but in one cooperative launch where the output fits on the chip; two passes also
-// where the device refuses that launch as too large in spite of what it said of occupancy. Two runs
-// give the same bits.
-inline void fused(const float* x, const float* weight, const float* bias, const float* gamma,
-                  const float* beta, const float* residual, float* y, const ConvNormShape& shape,
-                  cudaStream_t stream) {
-  require_arguments(x, weight, gamma, beta, y, shape);
-  if (!fused_in_one_launch<Fp32Tiles>(x, weight, gamma, beta, residual, y, shape, stream))
-    two_passes(x, weight, bias, gamma, beta, residual, y, shape, stream);
+  both_passes<Tiles>(x, weight, gamma, beta, residual, y, y, shape, stream);
 }
 
 }  // namespace fused_conv_norm

@@ -1,17 +1,17 @@
-// The chapter's steps as the program runs them: whole, and launch by launch.
+// The launches of each step, one by one, and in words how fused() launches a shape.
 #pragma once
 
 #include <memory>
 
-#include "../host/problem.h"
-#include "kernels.cuh"
+#include "../kernels/instances.cuh"
+#include "problem.h"
 
 namespace fused_conv_norm {
 
-using Stages = std::vector<lab::ConvNormStep::Stage>;
+using Launches = std::vector<lab::ConvNormStep::NamedLaunch>;
 
 // The launches of three_passes(), each between arrays of its own.
-inline Stages three_passes_stages(const ConvNormShape& shape) {
+inline Launches three_passes_launches(const ConvNormShape& shape) {
   const auto convolve = [shape](lab::ConvNormArrays& a) {
     convolution(a.x.data(), a.weight.data(), a.has_bias ? a.bias.data() : nullptr, a.conv.data(),
                 shape, nullptr);
@@ -36,9 +36,9 @@ struct PassArrays {
 // The two passes as launches. None where fused() is one launch because the output fits on the chip,
 // unless `always`. pass_arrays(arrays): what both are given of all arrays.
 template <class Tiles>
-Stages two_stages(const ConvNormShape& shape,
-                  PassArrays<Tiles> (*pass_arrays)(lab::ConvNormArrays& arrays),
-                  bool always = false) {
+Launches two_launches(const ConvNormShape& shape,
+                      PassArrays<Tiles> (*pass_arrays)(lab::ConvNormArrays& arrays),
+                      bool always = false) {
   if (!always && known_plan_of<Tiles>(shape).fits) return {};
   const auto moments =
       std::make_shared<lab::DeviceArray<float>>(moments_floats<Tiles>(shape), "moments");
@@ -59,61 +59,44 @@ PassArrays<Tiles> fp32_arrays(lab::ConvNormArrays& a) {
           a.y.data()};
 }
 template <class Tiles>
-Stages fused_stages(const ConvNormShape& shape) {
-  return two_stages<Tiles>(shape, fp32_arrays<Tiles>);
+Launches fused_launches(const ConvNormShape& shape) {
+  return two_launches<Tiles>(shape, fp32_arrays<Tiles>);
 }
-inline Stages half_stages(const ConvNormShape& shape) {
-  return two_stages<HalfTiles>(shape, [](lab::ConvNormArrays& a) -> PassArrays<HalfTiles> {
+inline Launches half_launches(const ConvNormShape& shape) {
+  return two_launches<HalfTiles>(shape, [](lab::ConvNormArrays& a) -> PassArrays<HalfTiles> {
     return {a.in_fp16->x.data(), a.in_fp16->packed.data(),
             a.has_residual ? a.in_fp16->residual.data() : nullptr, a.conv.data(),
             a.in_fp16->y.data()};
   });
 }
 // What fused() does where the output does not fit, also where it does.
-inline Stages always_two_stages(const ConvNormShape& shape) {
-  return two_stages<Fp32Tiles>(shape, fp32_arrays<Fp32Tiles>, true);
+inline Launches two_passes_launches(const ConvNormShape& shape) {
+  return two_launches<Fp32Tiles>(shape, fp32_arrays<Fp32Tiles>, true);
 }
 
-// The step on tensor cores.
-template <Precision kPrecision>
-lab::ConvNormStep tensor_step(const char* precision) {
-  using Tiles = TensorTiles<kPrecision>;
-  return {std::string("fused ") + precision,
-          tensor_fused<kPrecision>,
-          fused_stages<Tiles>,
-          describe_plan<Tiles>,
-          precision,
-          lacking<kPrecision>};
-}
-
-// The step on arrays in fp16.
-inline lab::ConvNormStep half_step() {
-  return {"half storage",
-          nullptr,
-          half_stages,
-          describe_plan<HalfTiles>,
-          "fp16",
-          lacking<kFp16>,
-          {packed_elements, pack_weights, half_fused}};
-}
-
-// In the order of the lesson, the variant at the end.
-inline std::vector<lab::ConvNormStep> steps() {
-  return {
-      {"three passes", three_passes, three_passes_stages},
-      {"fused", fused, fused_stages<Fp32Tiles>, describe_plan<Fp32Tiles>},
-      tensor_step<kTf32>("tf32"),
-      tensor_step<kFp16>("fp16"),
-      half_step(),
-      {.name = "two passes", .function = two_passes, .stages = always_two_stages, .variant = true}};
-}
-
-// Instance norm alone.
-inline std::vector<lab::NormStep> norms() {
-  return {{"naive norm", naive_norm},
-          {"warp norm", warp_reduced_norm},
-          {"vector norm", vectorized_norm},
-          {"one-read norm", one_read_norm}};
+// "one launch: 128 blocks ..." or "two passes: ...", for people; what this thread knows of it.
+template <class Tiles>
+std::string describe_plan(const ConvNormShape& shape) {
+  const LaunchPlan plan = known_plan_of<Tiles>(shape);
+  const DeviceLimits limits = device_limits();
+  const auto text = [](int64_t number) { return std::to_string(number); };
+  const auto kib = [&](int64_t bytes) { return text((bytes + 1023) / 1024) + " KiB"; };
+  if (plan.refused)
+    return "two passes: the device refused one launch of " + text(plan.blocks) + " blocks with " +
+           kib(plan.shared_bytes) + " of shared memory each,\nthough " + text(plan.blocks_of_sm) +
+           " of them should be resident on each of " + text(limits.sm_count) + " SMs (" +
+           cudaGetErrorName(cudaErrorCooperativeLaunchTooLarge) + ")";
+  if (!plan.fits)
+    return "two passes: " + kib(shape.y_elements() * 4 / limits.sm_count) +
+           " of the output for each of " + text(limits.sm_count) +
+           " SMs do not fit (shared: " + kib(limits.shared_bytes) + ")";
+  std::string tile;
+  Tiles::with(plan.tile, shape.stride, [&]<TileName kName, int>() {
+    tile = text(Tile<kName>::kTileChannels) + " channels x " + text(Tile<kName>::kTilePixels) +
+           " pixels)";
+  });
+  return "one launch: " + text(plan.blocks) + " blocks keep " + text(plan.tiles_of_block) +
+         (plan.tiles_of_block == 1 ? " tile" : " tiles") + " each (" + tile + ", all on chip";
 }
 
 }  // namespace fused_conv_norm

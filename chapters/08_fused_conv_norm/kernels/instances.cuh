@@ -1,9 +1,9 @@
-// All steps of the chapter, for the program and its tests. Their kernels take 40 s to compile and are
-// compiled once, in fp32.cu, tensor.cu and half.cu. Whoever includes a step's own header instead compiles
-// that step's kernels.
+// Which kernels of steps 1 to 4 fp32.cu, tensor.cu and half.cu compile, once for the program and its tests: that
+// takes 40 s. Whoever includes a step's own header instead compiles that step's kernels.
 #pragma once
 
-#include "../2_two_passes.cuh"
+#include "../1_three_passes.cuh"
+#include "../2_fused.cuh"
 #include "../3_tensor.cuh"
 #include "../4_half.cuh"
 
