@@ -82,17 +82,13 @@ inline void atomics(const half* value, const half* locations, const half* weight
   require_arguments(
       shape, {value, locations, weights, grad_out, grad_value, grad_locations, grad_weights});
   clear_gradient(grad_value, shape, stream);
-  const auto launch = [&]<int kChannels>() {
+  with_channels(shape, [&]<int kChannels>() {
     constexpr int kRows = kAtomicsThreads / (kChannels < 32 ? kChannels : 32);
     atomics_kernel<kChannels>
         <<<blocks_for(shape.rows(), kRows, shape), kAtomicsThreads, 0, stream>>>(
             value, locations, weights, grad_out, grad_value, grad_locations, grad_weights,
             problem_of(shape));
-  };
-  shape.channels == 16   ? launch.template operator()<16>()
-  : shape.channels == 32 ? launch.template operator()<32>()
-                         : launch.template operator()<64>();
-  require_launched(cudaGetLastError(), shape);
+  });
 }
 
 }  // namespace deformable_gradients

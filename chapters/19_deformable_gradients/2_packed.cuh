@@ -34,15 +34,11 @@ inline void packed(const half* value, const half* locations, const half* weights
   require_arguments(
       shape, {value, locations, weights, grad_out, grad_value, grad_locations, grad_weights});
   clear_gradient(grad_value, shape, stream);
-  const auto launch = [&]<int kChannels>() {
+  with_channels(shape, [&]<int kChannels>() {
     constexpr int kRows = kPackedThreads / Lanes<kChannels>::kOfRow;
     packed_kernel<kChannels><<<blocks_for(shape.rows(), kRows, shape), kPackedThreads, 0, stream>>>(
         arrays, problem_of(shape));
-  };
-  shape.channels == 16   ? launch.template operator()<16>()
-  : shape.channels == 32 ? launch.template operator()<32>()
-                         : launch.template operator()<64>();
-  require_launched(cudaGetLastError(), shape);
+  });
 }
 
 }  // namespace deformable_gradients

@@ -108,7 +108,7 @@ inline void privatized(const half* value, const half* locations, const half* wei
   clear_gradient(grad_value, shape, stream);
   const Staging staging =
       plan_private(shape, persistent_deformable_attention::shared_memory().of_block);
-  const auto launch = [&]<int kChannels>() {
+  with_channels(shape, [&]<int kChannels>() {
     const auto kernel = privatized_kernel<kChannels>;
     int device = 0, sm_count = 0, blocks_per_sm = 0;
     require_launched(cudaGetDevice(&device), shape);
@@ -123,11 +123,7 @@ inline void privatized(const half* value, const half* locations, const half* wei
     const unsigned blocks = blocks_for(int64_t(shape.batch) * shape.heads * chunks, 1, shape);
     kernel<<<blocks, kPrivatizedThreads, size_t(staging.bytes), stream>>>(arrays, problem_of(shape),
                                                                           staging, chunks);
-  };
-  shape.channels == 16   ? launch.template operator()<16>()
-  : shape.channels == 32 ? launch.template operator()<32>()
-                         : launch.template operator()<64>();
-  require_launched(cudaGetLastError(), shape);
+  });
 }
 
 }  // namespace deformable_gradients

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "4_sorted_kernels.cuh"
+#include "parts/sort_kernels.cuh"
 
 namespace deformable_gradients {
 
@@ -29,11 +29,9 @@ inline cudaError_t sort_by_cub(const Sorting& sorting, void* scratch, size_t& by
                                          int(shape.samples()), 0, bits, stream);
 }
 
-// How many bytes of scratch it takes, and where in it what lies, unless scratch is null.
-inline size_t sorted_scratch_bytes(const DeformableShape& shape, void* scratch = nullptr,
-                                   Sorting* sorting = nullptr) {
+// Lays out the scratch, which may be null, and returns how many bytes it takes.
+inline size_t lay_out(void* scratch, const DeformableShape& shape, Sorting& sorting) {
   require_sortable(shape);
-  Sorting parts{};
   size_t used = 0;
   const auto take = [&](auto*& part, size_t bytes) {
     part = reinterpret_cast<std::remove_reference_t<decltype(part)>>(static_cast<char*>(scratch) +
@@ -41,38 +39,44 @@ inline size_t sorted_scratch_bytes(const DeformableShape& shape, void* scratch =
     used += (bytes + 255) / 256 * 256;
   };
   const size_t bytes = size_t(shape.samples()) * 4;
-  require_launched(sort_by_cub(parts, nullptr, parts.cub_bytes, shape, nullptr), shape);
-  take(parts.cell, bytes);
-  take(parts.sample, bytes);
-  take(parts.sorted_cell, bytes);
-  take(parts.sorted_sample, bytes);
-  take(parts.first, size_t(cells_of(shape).all + 1) * 4);
-  take(parts.corners, size_t(cells_of(shape).all) * 16 * shape.channels);
-  take(parts.cub, parts.cub_bytes);
-  if (sorting) *sorting = parts;
+  sorting = {};
+  require_launched(sort_by_cub(sorting, nullptr, sorting.cub_bytes, shape, nullptr), shape);
+  take(sorting.cell, bytes);
+  take(sorting.sample, bytes);
+  take(sorting.sorted_cell, bytes);
+  take(sorting.sorted_sample, bytes);
+  take(sorting.first, size_t(cells_of(shape).all + 1) * 4);
+  take(sorting.corners, size_t(cells_of(shape).all) * 16 * shape.channels);
+  take(sorting.cub, sorting.cub_bytes);
   return used;
+}
+inline Sorting sorting_in(void* scratch, const DeformableShape& shape) {
+  Sorting sorting;
+  lay_out(scratch, shape, sorting);
+  return sorting;
+}
+inline size_t sorted_scratch_bytes(const DeformableShape& shape) {
+  Sorting sorting;
+  return lay_out(nullptr, shape, sorting);
 }
 
 // The stages, one after the other: cells, sort, starts, corners, pixels, samples. `scratch` has
 // sorted_scratch_bytes(shape) and starts at a multiple of 256 bytes.
 inline void sorted_cells(const Arrays& arrays, const DeformableShape& shape, void* scratch,
                          cudaStream_t stream) {
-  Sorting sorting;
-  sorted_scratch_bytes(shape, scratch, &sorting);
+  const Sorting sorting = sorting_in(scratch, shape);
   cells_kernel<<<blocks_for(shape.samples(), kSortedThreads, shape), kSortedThreads, 0, stream>>>(
       arrays.locations, sorting, problem_of(shape), cells_of(shape), int(shape.samples()));
   require_launched(cudaGetLastError(), shape);
 }
 inline void sorted_sort(const Arrays&, const DeformableShape& shape, void* scratch,
                         cudaStream_t stream) {
-  Sorting sorting;
-  sorted_scratch_bytes(shape, scratch, &sorting);
+  Sorting sorting = sorting_in(scratch, shape);
   require_launched(sort_by_cub(sorting, sorting.cub, sorting.cub_bytes, shape, stream), shape);
 }
 inline void sorted_starts(const Arrays&, const DeformableShape& shape, void* scratch,
                           cudaStream_t stream) {
-  Sorting sorting;
-  sorted_scratch_bytes(shape, scratch, &sorting);
+  const Sorting sorting = sorting_in(scratch, shape);
   const int64_t cells = cells_of(shape).all;
   starts_kernel<<<blocks_for(cells + 1, kSortedThreads, shape), kSortedThreads, 0, stream>>>(
       sorting, cells, int(shape.samples()));
@@ -80,46 +84,32 @@ inline void sorted_starts(const Arrays&, const DeformableShape& shape, void* scr
 }
 inline void sorted_corners(const Arrays& arrays, const DeformableShape& shape, void* scratch,
                            cudaStream_t stream) {
-  Sorting sorting;
-  sorted_scratch_bytes(shape, scratch, &sorting);
+  const Sorting sorting = sorting_in(scratch, shape);
   const int64_t cells = cells_of(shape).all;
-  const auto launch = [&]<int kChannels>() {
+  with_channels(shape, [&]<int kChannels>() {
     corners_kernel<kChannels>
         <<<blocks_for(cells, kSortedThreads / 32, shape), kSortedThreads, 0, stream>>>(
             arrays, sorting, problem_of(shape), cells_of(shape));
-  };
-  shape.channels == 16   ? launch.template operator()<16>()
-  : shape.channels == 32 ? launch.template operator()<32>()
-                         : launch.template operator()<64>();
-  require_launched(cudaGetLastError(), shape);
+  });
 }
 inline void sorted_pixels(const Arrays& arrays, const DeformableShape& shape, void* scratch,
                           cudaStream_t stream) {
-  Sorting sorting;
-  sorted_scratch_bytes(shape, scratch, &sorting);
+  const Sorting sorting = sorting_in(scratch, shape);
   const int64_t pixels = int64_t(shape.batch) * shape.pixels() * shape.heads;
-  const auto launch = [&]<int kChannels>() {
+  with_channels(shape, [&]<int kChannels>() {
     pixels_kernel<kChannels>
         <<<blocks_for(pixels, kSortedThreads / Lanes<kChannels>::kOfRow, shape), kSortedThreads, 0,
            stream>>>(arrays, sorting, problem_of(shape), cells_of(shape));
-  };
-  shape.channels == 16   ? launch.template operator()<16>()
-  : shape.channels == 32 ? launch.template operator()<32>()
-                         : launch.template operator()<64>();
-  require_launched(cudaGetLastError(), shape);
+  });
 }
 inline void sorted_samples(const Arrays& arrays, const DeformableShape& shape, void*,
                            cudaStream_t stream) {
-  const auto launch = [&]<int kChannels>() {
+  with_channels(shape, [&]<int kChannels>() {
     constexpr int kRows = kSortedThreads / Lanes<kChannels>::kOfRow;
     samples_kernel<kChannels>
         <<<blocks_for(shape.rows(), kRows, shape), kSortedThreads, 0, stream>>>(arrays,
                                                                                 problem_of(shape));
-  };
-  shape.channels == 16   ? launch.template operator()<16>()
-  : shape.channels == 32 ? launch.template operator()<32>()
-                         : launch.template operator()<64>();
-  require_launched(cudaGetLastError(), shape);
+  });
 }
 
 // As atomics(), also what it throws; the same bits every time. Its scratch is stream-ordered.

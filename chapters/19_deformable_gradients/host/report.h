@@ -2,7 +2,6 @@
 #pragma once
 
 #include "../../../common/lab/report.h"
-#include "../kernels.h"
 #include "options.h"
 
 namespace lab::deformable {

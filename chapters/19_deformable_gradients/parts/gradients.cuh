@@ -76,4 +76,14 @@ inline void clear_gradient(float* grad_value, const DeformableShape& shape, cuda
       shape);
 }
 
+// Launches by launch.operator()<kChannels>() with the shape's channels. Throws std::runtime_error when CUDA
+// refuses.
+template <class Launch>
+void with_channels(const DeformableShape& shape, const Launch& launch) {
+  shape.channels == 16   ? launch.template operator()<16>()
+  : shape.channels == 32 ? launch.template operator()<32>()
+                         : launch.template operator()<64>();
+  require_launched(cudaGetLastError(), shape);
+}
+
 }  // namespace deformable_gradients

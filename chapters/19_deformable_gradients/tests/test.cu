@@ -532,7 +532,7 @@ TEST_CASE("planted bugs in privatized gradients: each is caught, and by what") {
 TEST_CASE("planted bugs in sorted gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in sorted gradients*")) return;
   check_planted(
-      "4_sorted_kernels.cuh",
+      "parts/sort_kernels.cuh",
       "template __global__ void corners_kernel<32>(const Arrays, Sorting, const __grid_constant__ "
       "Problem, const __grid_constant__ Cells);\n"
       "template __global__ void pixels_kernel<32>(const Arrays, Sorting, const __grid_constant__ "

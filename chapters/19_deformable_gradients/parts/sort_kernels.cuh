@@ -1,8 +1,8 @@
 // The kernels of step 4, which come before the sort and behind it.
 #pragma once
 
-#include "parts/cells.cuh"
-#include "parts/rows.cuh"
+#include "cells.cuh"
+#include "rows.cuh"
 
 namespace deformable_gradients {
 
