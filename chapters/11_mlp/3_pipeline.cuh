@@ -18,9 +18,7 @@ namespace mlp {
 constexpr int kStages = 3;  // slices in shared memory: one is multiplied, two are on their way
 
 // The sums of a block's tile, slice by slice. Order: of weight's rows in shared memory.
-// kCopiesFirst: a slice's copies are asked for in front of its loads, all at once, which is slower.
-template <class Order, bool kCopiesFirst = false, class Element, class T,
-          template <int> class Layout>
+template <class Order, class Element, class T, template <int> class Layout>
 __device__ void multiply_all(const Element* x, const Element* weight, int m, int n, int k,
                              Stage<Element, T, Layout>* memory, const Place<T>& place,
                              WarpSums<T>& sums) {
@@ -45,7 +43,6 @@ __device__ void multiply_all(const Element* x, const Element* weight, int m, int
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const bool last = step + 1 == kSteps;
-      if (kCopiesFirst && step == 0) copy(slice + stages.kAhead, stages.write, 0, 1);
       if (last) {
         tile::end_copies();
         stages.next();
@@ -53,13 +50,13 @@ __device__ void multiply_all(const Element* x, const Element* weight, int m, int
       }
       if (!last || (slice + 1) * kSlice < k)
         operands[(step + 1) % 2].load(memory[stages.read], (step + 1) % kSteps, place);
-      if (!kCopiesFirst && !last) copy(slice + stages.kAhead, stages.write, step, kSteps - 1);
+      if (!last) copy(slice + stages.kAhead, stages.write, step, kSteps - 1);
       operands[step % 2].multiply(sums);
     }
   }
 }
 
-template <class Element, class T, template <int> class Layout, bool kCopiesFirst>
+template <class Element, class T, template <int> class Layout>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     pipeline_kernel(const Element* __restrict__ x,       // [m, k]
                     const Element* __restrict__ weight,  // [n, k]
@@ -69,7 +66,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   auto* const memory = reinterpret_cast<Stage<Element, T, Layout>*>(shared);
   const Place<T> place(n);
   WarpSums<T> sums;
-  multiply_all<InOrder, kCopiesFirst>(x, weight, m, n, k, memory, place, sums);
+  multiply_all<InOrder>(x, weight, m, n, k, memory, place, sums);
   store_sums<T>(sums, y, m, n, place);
 }
 
@@ -77,12 +74,12 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
 template <class T, template <int> class Layout>
 constexpr int kPipelineBytes = kStages* int(sizeof(Stage<half, T, Layout>));
 
-template <class Element, class T, template <int> class Layout, bool kCopiesFirst>
+template <class Element, class T, template <int> class Layout>
 void launch_pipeline(const Element* x, const Element* weight, Element* y, const Shape& shape,
                      cudaStream_t stream) {
   constexpr int kBytes = kPipelineBytes<T, Layout>;
   static_assert(kBytes == kStages * int(sizeof(Stage<Element, T, Layout>)));
-  const auto kernel = pipeline_kernel<Element, T, Layout, kCopiesFirst>;
+  const auto kernel = pipeline_kernel<Element, T, Layout>;
   require_launched(
       shape, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   kernel<<<blocks_of<T>(shape), T::kThreads, kBytes, stream>>>(x, weight, y, shape.m, shape.n,
@@ -92,15 +89,15 @@ void launch_pipeline(const Element* x, const Element* weight, Element* y, const 
 
 // y = x weightᵀ with slices in that layout. Any m and n; rows of x and weight whole pieces of 16
 // bytes, at multiples of that.
-template <template <int> class Layout, bool kCopiesFirst = false, class Element>
+template <template <int> class Layout, class Element>
 void pipeline_product(const Element* x, const Element* weight, Element* y, const Shape& shape,
                       cudaStream_t stream) {
   require_product(shape, x, weight, y);
   require_pieces(shape, x, weight, tile::kOfPiece<Element>);
   require_element<Element>();
   const bool fits = shared_limit() >= kPipelineBytes<LargeTile, Layout>;
-  (fits ? launch_pipeline<Element, LargeTile, Layout, kCopiesFirst>
-        : launch_pipeline<Element, SmallTile, Layout, kCopiesFirst>)(x, weight, y, shape, stream);
+  (fits ? launch_pipeline<Element, LargeTile, Layout>
+        : launch_pipeline<Element, SmallTile, Layout>)(x, weight, y, shape, stream);
 }
 
 // y = act(x weightᵀ + bias) + residual. x [m, k], weight [n, k], bias [n] or null, residual [m, n]

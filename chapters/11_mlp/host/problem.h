@@ -111,8 +111,6 @@ struct MlpStep {
   // Why the current device cannot, in words; empty where it can. May be null: it always can.
   std::function<std::string()> lacking = nullptr;
   bool variant = false;  // run only where --step asks for it
-  // Its own kernel files, for the report's lines of code.
-  std::vector<std::string> files = {};
 };
 
 }  // namespace lab

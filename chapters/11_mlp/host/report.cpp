@@ -1,7 +1,5 @@
 #include "report.h"
 
-#include <fstream>
-
 #include "../../../common/lab/files.h"
 #include "../../../common/lab/flags.h"
 #include "../../../common/lab/tensors.h"
@@ -25,34 +23,15 @@ ReportHead report_head(const char* chapter, const MlpOptions& options, const Dev
   return head;
 }
 
-namespace {
-
-// Lines that are neither empty nor a comment alone; 0 where a file is not there.
-int code_lines(const std::vector<std::string>& files) {
-  int lines = 0;
-  for (const std::string& file : files) {
-    std::ifstream in(repository_path("chapters/11_mlp/" + file));
-    if (!in) return 0;
-    for (std::string line; std::getline(in, line);) {
-      const size_t first = line.find_first_not_of(' ');
-      lines += first != std::string::npos && line.compare(first, 2, "//") != 0;
-    }
-  }
-  return lines;
-}
-
-}  // namespace
-
 void note_rate(const Device& device, const MlpStep& step, const MlpSizes& sizes,
                const std::vector<Timing>& launches, const Timing& whole, Report& report) {
   double us = device.is_virtual ? 0 : whole.median_us;
   for (const Timing& launch : launches)
     if (device.is_virtual) us += microseconds(device, launch);
-  const int lines = code_lines(step.files);
-  if (!(us > 0) || lines == 0) return;
-  report.note(format("%s: %.3g TFLOP/s%s, %d lines of code without tile.cuh", step.name.c_str(),
-                     mlp_cost(sizes, step.storage).flops / us / 1e6,
-                     device.is_virtual ? " as predicted" : "", lines));
+  if (us > 0)
+    report.note(format("%s: %.3g TFLOP/s%s", step.name.c_str(),
+                       mlp_cost(sizes, step.storage).flops / us / 1e6,
+                       device.is_virtual ? " as predicted" : ""));
 }
 
 void write_results(const MlpOptions& options, const MlpProblem& problem, const MlpOnDevice& arrays,

@@ -9,7 +9,7 @@ namespace lab {
 ReportHead report_head(const char* chapter, const MlpOptions& options, const Device& device,
                        const MlpProblem& problem);
 
-// "wmma: 105 TFLOP/s as predicted, 119 lines of code without tile.cuh"; on a GPU by the measured
+// "wmma: 105 TFLOP/s as predicted"; on a GPU by the measured
 // time. Nothing where a time or a file is not there.
 void note_rate(const Device& device, const MlpStep& step, const MlpSizes& sizes,
                const std::vector<Timing>& launches, const Timing& whole, Report& report);

@@ -13,6 +13,7 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/program.h"
 #include "../kernels.h"
+#include "internals.h"
 #include "test_support.h"
 
 using namespace lab::testing;
