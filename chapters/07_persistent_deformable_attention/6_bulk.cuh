@@ -1,18 +1,14 @@
 // Step 6, bulk: as persistent, but the levels are brought by the bulk copy engine. One lane asks
 // for a level and everybody goes on; whoever needs the level waits for it then, not before. With
 // one head the copy costs no registers and hardly an instruction; with several it is thousands of
-// small ones, one after the other, and 6_boxes.cuh has another way. Needs compute capability 9.0.
+// small ones, one after the other, and parts/boxes.cuh has another way. Needs compute capability 9.0.
 #pragma once
 
-#include <cuda/ptx>
-
-#include "parts/work.cuh"
+#include "parts/boxes.cuh"
 
 namespace persistent_deformable_attention {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-namespace ptx = cuda::ptx;
-
 // Asks for the levels that are to be staged; by one warp. `arrived` is an mbarrier that awaits one
 // arrival: it learns how many bytes are under way, and its phase is over when all have landed. With
 // one head a level is one piece of memory, and one copy; with several each pixel's channels are,
@@ -38,24 +34,6 @@ __device__ void ask_for_levels(const half* value, int plane, const Problem& prob
                          arrived);
   }
 }
-
-// The block's own shared memory while levels are still arriving. A lane waits when it first needs
-// one of them; what comes from global memory it samples without waiting. Each later use waits
-// again, which costs no more than a load: to remember that the levels are here would cost a
-// register.
-template <int kChannels>
-struct ArrivingMemory {
-  OwnMemory<kChannels> memory;
-  uint64_t* arrived;
-  uint32_t parity;  // parity of the phase in which the copies arrive: 0, 1, 0, 1, ...
-
-  __device__ bool has(int l) const { return memory.has(l); }
-  __device__ auto loader(int l) const {
-    while (!ptx::mbarrier_try_wait_parity(arrived, parity)) {
-    }
-    return memory.loader(l);
-  }
-};
 #endif
 
 template <int kChannels>
@@ -123,6 +101,19 @@ inline void single_copies(const half* value, const half* locations, const half* 
   const auto launch = shape.channels == 16   ? launch_bulk<16>
                       : shape.channels == 32 ? launch_bulk<32>
                                              : launch_bulk<64>;
+  launch(value, locations, weights, out, shape, stream);
+}
+
+// The step: single_copies() for one head, or where the driver makes no tensor maps; else boxes. Throws
+// std::runtime_error where bulk_lacks() says why.
+inline void bulk(const half* value, const half* locations, const half* weights, half* out,
+                 const DeformableShape& shape, cudaStream_t stream) {
+  require_arguments(value, locations, weights, out, shape);
+  if (shape.heads == 1 || !bulk_lacks().empty() || !encode_tiled())
+    return single_copies(value, locations, weights, out, shape, stream);
+  const auto launch = shape.channels == 16   ? launch_boxes<16>
+                      : shape.channels == 32 ? launch_boxes<32>
+                                             : launch_boxes<64>;
   launch(value, locations, weights, out, shape, stream);
 }
 

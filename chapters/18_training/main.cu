@@ -5,6 +5,7 @@
 #include "../../common/lab/program.h"
 #include "../../common/lab/report.h"
 #include "host/checkpoints.h"
+#include "host/judge.h"
 #include "host/photo.h"
 #include "host/report.h"
 

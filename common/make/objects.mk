@@ -3,7 +3,7 @@
 
 # A folder's .cpp files are its code, but those of tests/ and test_*.cpp are its tests' code. A
 # reference.cpp is plain C++ that knows no toolkit. Another folder inside a chapter is a part of it: its
-# kernels are compiled in the chapter's kernels_NAME.cu, its tests are tests/test_NAME.cu.
+# kernels are compiled in the chapter's kernels/NAME.cu, its tests are tests/test_NAME.cu.
 # $(call objects_in,folder), $(call test_objects_in,folder)
 code_in = $(filter-out %/reference.cpp $1/test_% $1/tests/%,$(wildcard $1/*.cpp $1/*/*.cpp))
 test_code_in = $(filter-out %/test_exercise.cpp,$(wildcard $1/test_*.cpp $1/tests/test_*.cpp))

@@ -10,7 +10,7 @@ operators_own := $(patsubst %.cu,$D/%.o,$(wildcard common/operators/*.cu)) \
   $(patsubst %.cpp,$H/%.o,$(wildcard common/operators/*.cpp))
 # Kernels that chapters compile for their own programs; of chapter 16, the projection alone.
 operators_kernels := $(foreach n,8 10 15 19,$(call kernels_in,$(call chapter_folder,$n),$D)) \
-  $(filter %/kernels_projection.o,$(call kernels_in,$(call chapter_folder,16),$D))
+  $(filter %/kernels/conv_projection.o,$(call kernels_in,$(call chapter_folder,16),$D))
 operators_runtime := $(if $(filter vgpu,$(DEVICE)),$(vgpu_objects))
 operators_libs := $(if $(filter vgpu,$(DEVICE)),-lzstd -llz4,$(libs_cuda))
 

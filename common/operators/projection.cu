@@ -1,6 +1,6 @@
 // CvT's convolutional projection, forward and back, and BatchNorm folded into the layer behind it:
 // chapter 16's fused steps.
-#include "../../chapters/16_cvt/conv_projection/steps.h"
+#include "../../chapters/16_cvt/kernels/conv_projection.h"
 #include "call.h"
 
 namespace operators {

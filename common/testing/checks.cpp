@@ -157,11 +157,15 @@ void check_machine_code(const std::string& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(objects)) {
     const std::string said = entry.path().string();
     if (!said.ends_with(".ptxas")) continue;
+    const std::filesystem::path source =
+        folder / std::filesystem::relative(entry.path(), objects).replace_extension(".cu");
+    if (!std::filesystem::exists(repository_path(source.string())))
+      continue;  // built before it went
     kernels |= file_content(said).find("Compiling entry function") != std::string::npos;
-    const std::string command =
-        "cd '" + repository_path(".") + "' && awk -v known=common/make/spills.txt -v file='" +
-        folder + "/" + entry.path().stem().string() + ".cu' -f common/make/spills.awk '" + said +
-        "' >'" + output.path("found") + "' 2>&1";
+    const std::string command = "cd '" + repository_path(".") +
+                                "' && awk -v known=common/make/spills.txt -v file='" +
+                                source.string() + "' -f common/make/spills.awk '" + said + "' >'" +
+                                output.path("found") + "' 2>&1";
     const int status = std::system(command.c_str());
     CHECK_MESSAGE(status == 0, file_content(output.path("found")));
   }

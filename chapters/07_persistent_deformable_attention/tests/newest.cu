@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "../../../common/testing/newest.h"
-#include "../6_boxes.cuh"
+#include "../6_bulk.cuh"
 #include "../host/reference.h"
 
 namespace {

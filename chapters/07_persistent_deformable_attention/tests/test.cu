@@ -13,7 +13,7 @@
 #include "../../../common/lab/program.h"
 #include "../../../common/lab/tensors.h"
 #include "../../../common/testing/checks.h"
-#include "../kernels.h"
+#include "internals.h"
 #include "test_support.h"
 
 namespace steps = persistent_deformable_attention;
@@ -549,7 +549,7 @@ TEST_CASE("checked: without a finding") {
 TEST_CASE("checked: before the copy engine overwrites what threads have read stands a fence") {
   if (skipped("checked: fence") || !lack_of("bulk").empty()) return;
   // PTX's memory model asks for it. The virtual GPU's checks do not: on a GPU a barrier does as well.
-  const Mutants none("chapters/07_persistent_deformable_attention/6_boxes.cuh",
+  const Mutants none("chapters/07_persistent_deformable_attention/6_bulk.cuh",
                      "persistent_deformable_attention", {}, "", Mutants::kWholeFile,
                      Mutants::kAsShipped);
   const std::string& text = none.ptx();

@@ -9,7 +9,7 @@
 
 #include "../../../common/testing/checks.h"
 #include "../../../common/testing/preload.h"
-#include "../kernels.h"
+#include "internals.h"
 #include "test_support.h"
 
 namespace steps = persistent_deformable_attention;

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "../conv_projection/steps.h"
+#include "../kernels/conv_projection.h"
 #include "projection.h"
 
 namespace lab {

@@ -17,7 +17,7 @@ TEST_CASE("program: each operation's steps are right, alone and one after the ot
     return result.output;
   };
   const std::vector<std::pair<std::string, std::vector<std::string>>> steps = {
-      {"projection", {"naive", "fused", "naive, back", "backward"}},
+      {"projection", {"naive", "fused", "naive, back", "fused, back"}},
       {"linear", {"tiled", "tiled, back"}},
       {"layer_norm", {"rows", "rows, back"}},
       {"attention", {"fused", "fused, back"}},
@@ -39,7 +39,7 @@ TEST_CASE("program: bad usage ends with 2 and says what is right") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
       {{"--component", "nothing"},
        "--component 'nothing': must be projection, linear, layer_norm, attention or embedding"},
-      {{"--step", "tiled"}, "--step 'tiled': must be naive, fused, naive, back or backward"},
+      {{"--step", "tiled"}, "--step 'tiled': must be naive, fused, naive, back or fused, back"},
       {{"--component", "linear", "--step", "fused"},
        "must be tiled or tiled, back, with --component linear"},
       {{"--component", "linear", "--dtype", "fp32"},

@@ -7,7 +7,7 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
-#include "test_dense.h"
+#include "test_operations.h"
 
 using namespace lab::testing;
 using namespace cvt;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "test_dense.h"
+#include "test_operations.h"
 
 namespace cvt::testing {
 
@@ -38,7 +38,7 @@ void check_slopes(const char* name, const std::function<double(const Array&)>& l
 }
 }  // namespace
 
-TEST_CASE("dense: gradients' formulas are central differences of the forward ones") {
+TEST_CASE("operations: gradients' formulas are central differences of the forward ones") {
   for (double v = -4; v <= 4; v += 0.5)
     check_slopes("GELU", [](const Array& x) { return ref::gelu(x[0]); }, {v},
                  {ref::gelu_derivative(v)});

@@ -7,7 +7,7 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/random.h"
 #include "../../../common/testing/checks.h"
-#include "../conv_projection/elements.cuh"
+#include "../conv_projection/parts/elements.cuh"
 #include "../host/projection_arrays.h"
 
 using namespace lab::testing;
@@ -343,12 +343,12 @@ void check_traffic(const ProjectionShape& shape) {
       for (const char* array : {"map", "dmap"}) {
         if (launch.name == "sums")
           CHECK(counted(named(array, i), "load/bytes_asked") == bytes * positions);
-        if (launch.name == "spread")
+        if (launch.name == "gather dx")
           CHECK(counted(named(array, i), "load/bytes_asked") ==
                 bytes * (array[0] == 'm' ? t.map[i] : t.dmap[i]));
       }
     }
-    if (launch.name != "spread") continue;
+    if (launch.name != "gather dx") continue;
     CHECK(counted("x", "load/bytes_asked") == bytes * t.x);
     CHECK(counted("dx", "store/bytes_asked") == bytes * tokens(shape, 0));
     CHECK(counted("more_scratch", "store/bytes_asked") == t.partials);

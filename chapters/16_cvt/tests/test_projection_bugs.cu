@@ -3,7 +3,7 @@
 
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
-#include "../conv_projection/backward.cuh"
+#include "../conv_projection/4_fused_backward.cuh"
 #include "../host/projection_arrays.h"
 
 using namespace lab::testing;
@@ -58,7 +58,7 @@ TEST_CASE("planted bugs in the projection: each is caught, and by what" *
           doctest::test_suite("toolkit")) {
   if (rerun_with_checks("planted bugs in the projection*")) return;
   const Mutants mutants(
-      "chapters/16_cvt/conv_projection/fused.cuh", "conv_projection",
+      "chapters/16_cvt/conv_projection/2_fused.cuh", "conv_projection",
       planted_bugs("16_cvt", "projection"),
       "template __global__ void fused_kernel<float, 4, true>(const float*, const __grid_constant__ "
       "Three<const float*>, const __grid_constant__ Three<float*>, float2*, const "
@@ -110,16 +110,17 @@ TEST_CASE("planted bugs in the projection: each is caught, and by what" *
 TEST_CASE("planted bugs in the projection's gradients: each is caught, and by what") {
   if (rerun_with_checks("planted bugs in the projection's gradients*")) return;
   const Mutants mutants(
-      "chapters/16_cvt/conv_projection/backward.cuh", "conv_projection",
+      "chapters/16_cvt/conv_projection/4_fused_backward.cuh", "conv_projection",
       planted_bugs("16_cvt", "projection, back"),
       "template __global__ void sums_kernel<float, 4>(const __grid_constant__ Three<const float*>, "
       "const __grid_constant__ Three<const float*>, const __grid_constant__ Three<const float*>, "
       "float2*, const __grid_constant__ Shape, const __grid_constant__ Slabs);\n"
-      "template __global__ void spread_kernel<float, true>(const float*, const __grid_constant__ "
+      "template __global__ void gather_dx_kernel<float, true>(const float*, const "
+      "__grid_constant__ "
       "Three<const float*>, const __grid_constant__ Three<const float*>, const __grid_constant__ "
       "Three<const float*>, const Slope*, float*, float*, const __grid_constant__ Shape, const "
       "__grid_constant__ Tiling);\n"
-      "const auto finish = &finish_sums_kernel; const auto gather = &gather_kernel;",
+      "const auto finish = &finish_sums_kernel; const auto gather = &sum_dw_kernel;",
       Mutants::kKernelsOnly);
   check_each_bug(
       planted_bugs("16_cvt", "projection, back"), cases().size(), [&](size_t number, size_t trial) {
@@ -151,11 +152,11 @@ TEST_CASE("planted bugs in the projection's gradients: each is caught, and by wh
                  32 * conv_projection::kSumWarps, 0, nullptr,
                  static_cast<const float2*>(sums.data()), b.saved, pointers(b.gradients.scale),
                  pointers(b.gradients.shift), slopes.data(), false, shape, slabs);
-          launch(mutants.kernel(number, "spread_kernel", {}, "fLb1E"), tiles * tiling.groups,
+          launch(mutants.kernel(number, "gather_dx_kernel", {}, "fLb1E"), tiles * tiling.groups,
                  unsigned(tiling.columns / 4 * tiling.lanes + 31) / 32 * 32, kShared, nullptr, b.x,
                  maps, dmaps, weights, static_cast<const conv_projection::Slope*>(slopes.data()),
                  b.dx, taps.data(), shape, tiling);
-          launch(mutants.kernel(number, "gather_kernel"), dim3((channels + 31) / 32, 27),
+          launch(mutants.kernel(number, "sum_dw_kernel"), dim3((channels + 31) / 32, 27),
                  32 * conv_projection::kFinishWarps, 0, nullptr,
                  static_cast<const float*>(taps.data()), pointers(b.gradients.w), int(tiles),
                  int(channels));

@@ -1,11 +1,11 @@
-// What a training prints: its steps, what it is compared with, its pictures.
+// What a training prints: its steps, its result, its pictures.
 #pragma once
 
 #include <chrono>
 #include <vector>
 
 #include "../../../common/lab/report.h"
-#include "options.h"
+#include "judge.h"
 
 namespace training {
 
@@ -23,22 +23,6 @@ class StepTable {
   const std::chrono::steady_clock::time_point start_;
   int right_ = 0, seen_ = 0;  // images since the last line
 };
-
-// PyTorch's losses of the same run, in double precision, of the first 20 steps with default settings. The tolerance is
-// four times the largest distance that rounding all operands to tf32 made there, to nearest or towards zero.
-lab::Comparison compare_losses(const TrainingOptions& options, const Trainer& trainer);
-
-// Reads the held-out images and draws those misread, most certain ones first. Returns how many are right.
-int judge_held_out(const TrainingOptions& options, Net& net, const Dataset& held_out);
-
-// A linear classifier: how many held-out images it reads right, and its regularization.
-struct Linear {
-  int right = -1;
-  double decay = 0;
-};
-// The best of four strengths of regularization, chosen on the held-out images themselves: that
-// favours it.
-Linear best_linear(const Split& split);
 
 lab::ReportHead report_head(const char* chapter, const TrainingOptions& options,
                             const lab::Device& device, const Split& split, const Trainer& trainer);

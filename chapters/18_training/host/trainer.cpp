@@ -44,8 +44,7 @@ float Trainer::step() {
       answers(net_.forward(augmented(data_, images, settings_.augmentation, number, settings_.seed),
                            settings_.batch, true),
               net_.shape().classes);
-  right_ = 0;
-  for (size_t i = 0; i < labels.size(); ++i) right_ += answered[i] == labels[i];
+  right_ = count_right(answered, labels);
   const float loss = net_.loss(labels, settings_.smoothing);
   if (!std::isfinite(loss)) {
     const std::string where = net_.first_not_finite();
@@ -281,10 +280,10 @@ std::vector<double> probabilities(const float* logits, int classes) {
   return p;
 }
 
-double accuracy(const std::vector<int>& answered, const std::vector<int>& labels) {
+int count_right(const std::vector<int>& answered, const std::vector<int>& labels) {
   int right = 0;
   for (size_t i = 0; i < labels.size(); ++i) right += answered[i] == labels[i];
-  return double(right) / double(labels.size());
+  return right;
 }
 
 Interval interval_of(int right, int count) {

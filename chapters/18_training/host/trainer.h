@@ -69,7 +69,7 @@ std::vector<float> logits_of(Net& net, const std::vector<float>& images, int cou
 std::vector<int> answers(const std::vector<float>& logits, int classes);
 // Softmax of one row.
 std::vector<double> probabilities(const float* logits, int classes);
-double accuracy(const std::vector<int>& answered, const std::vector<int>& labels);
+int count_right(const std::vector<int>& answered, const std::vector<int>& labels);
 
 // Bounds of an accuracy of `right` in `count`: Wilson's interval, 95 %.
 struct Interval {

@@ -115,7 +115,7 @@ TEST_CASE("linear classifier: finds a line that separates; accuracies have Wilso
     labels.push_back(label);
   }
   const std::vector<float> weights = training::train_linear(images, labels, 3, 50, 0.01);
-  CHECK(training::accuracy(training::linear_answers(weights, images, 60, 3), labels) == 1);
+  CHECK(training::count_right(training::linear_answers(weights, images, 60, 3), labels) == 60);
   const training::Interval bounds = training::interval_of(80, 100);
   CHECK(bounds.low == doctest::Approx(0.711).epsilon(0.001));
   CHECK(bounds.high == doctest::Approx(0.867).epsilon(0.001));

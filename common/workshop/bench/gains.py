@@ -134,7 +134,7 @@ def ladders(title, result, steps):
     found = {}
     for step in steps:
         found.setdefault(ladder_of[step["name"]], []).append(step)
-    return [(f"{title}, {ladder[-1]['name']}" if i else title, ladder)
+    return [(f"{title}, backward" if i else title, ladder)
             for i, ladder in enumerate(found.values())]
 
 

@@ -187,7 +187,6 @@ def code_lines(text):
 # components. (Naive steps have none: their files take types from those of the others.)
 STEP_FILES = {
     "4 rows a warp": "2_coalescing.cuh",
-    "projection fused": "conv_projection/fused.cuh", "projection backward": "conv_projection/backward.cuh",
     **dict.fromkeys(("linear tiled", "linear tiled, back"), "operations/linear_layers/linear.cuh"),
     **dict.fromkeys(("layer_norm rows", "layer_norm rows, back"), "operations/token_norm/layer_norm.cuh"),
     "attention fused": "operations/fewer_keys/forward.cuh",

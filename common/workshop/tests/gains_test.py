@@ -116,7 +116,7 @@ class Gains(Case):
         stage = {**line("convolutions", launch(30.0)), "bytes": 7}
         total = {**line("fused", launch(30.0)), "bytes": 7}
         del total["counters"]
-        naive, back = ({**total, "name": name} for name in ("naive", "backward"))
+        naive, back = ({**total, "name": name} for name in ("naive", "fused, back"))
         result = {**NAIVE, "chapter": "16_cvt", "kernels": [stage, naive, stage, total, stage, back],
                   "ratios": [{"before": "naive", "after": "fused"}],
                   "problem": {"component": "projection", "batch": 2, "height": 5, "width": 6,
@@ -125,17 +125,17 @@ class Gains(Case):
         self.assertEqual([(run["title"], [step["name"] for step in run["steps"]])
                           for run in merged["runs"]],
                          [("CvT, projection", ["naive", "fused"]),
-                          ("CvT, projection, backward", ["backward"])])
+                          ("CvT, projection, backward", ["fused, back"])])
         self.assertEqual({gains.short(run) for run in merged["runs"]},
                          {"batch 2, 5 x 6 tokens, 8 channels, fp16"})
         # With a naive way back beside them gradients are a ladder of their own.
         result["kernels"][2:2] = [stage, {**total, "name": "naive, back"}]
-        result["ratios"].append({"before": "naive, back", "after": "backward"})
+        result["ratios"].append({"before": "naive, back", "after": "fused, back"})
         merged = gains.merge([self.write("a", result)])
         self.assertEqual([(run["title"], [step["name"] for step in run["steps"]])
                           for run in merged["runs"]],
                          [("CvT, projection", ["naive", "fused"]),
-                          ("CvT, projection, backward", ["naive, back", "backward"])])
+                          ("CvT, projection, backward", ["naive, back", "fused, back"])])
 
     def test_of_a_components_products_only_the_speed_is_told(self):
         whole = {**line("tiled", launch(2.0)), "flops": 3e9}

@@ -24,7 +24,7 @@ def bytes_of(forward, backward, update, launches):
 STEP = [launch("cvt::norm_forward_kernel<1>", 100, 50), launch("conv_projection::fused_kernel<float>", 10, 15),
         launch("cvt::attention_forward_kernel<32>", 7, 3, copied=5),
         launch("cvt::cross_entropy_kernel", 4, 4), launch("cvt::mean_kernel", 1, 1),
-        launch("conv_projection::spread_kernel<float>", 40, 20, 3),
+        launch("conv_projection::gather_dx_kernel<float>", 40, 20, 3),
         launch("cvt::product_kernel<cvt::Tile, cvt::Across, cvt::Matrix>", 30, 10),
         launch("cvt::finish_weights_kernel", 10, 2),
         launch("cvt::product_kernel<cvt::Tile, cvt::Across, cvt::Gathered>", 60, 20),

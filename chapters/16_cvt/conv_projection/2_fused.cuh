@@ -1,11 +1,11 @@
-// The three convolutions in one launch that reads x once, and BatchNorm's moments with them. Rows
+// Step 2, fused: the three convolutions in one launch that reads x once, and BatchNorm's moments with them. Rows
 // of x pass through shared memory. A thread walks down columns with sums of outputs that are not
 // yet whole: row r of x is the last one of output row r - 1, the middle one of row r and the first
 // one of row r + 1.
 #pragma once
 
-#include "moments.cuh"
-#include "ring.cuh"
+#include "parts/moments.cuh"
+#include "parts/ring.cuh"
 
 namespace conv_projection {
 
@@ -222,19 +222,6 @@ void fused_convolutions(const T* x, const Weights& weights, T* const maps[3], fl
 
 inline int64_t forward_partials(const Shape& shape) {
   return int64_t(shape.batch) * forward_tiling(shape).of_sample() * 3 * shape.channels;
-}
-
-// Throws std::invalid_argument where an array of BatchNorm is null, or where an unbiased variance
-// is asked of one position.
-inline void require_statistics(const Statistics& to, const Shape& shape) {
-  for (int i = 0; i < 3; ++i) {
-    require_pointers(
-        shape, {to.scale.of[i], to.shift.of[i], to.saved.mean[i], to.saved.inverse_deviation[i],
-                to.saved.factor[i], to.saved.offset[i]});
-    if (to.running_variance.of[i] && shape.batch * positions(shape.height, shape.width, i) < 2)
-      throw std::invalid_argument("convolutional projection of shape " + describe(shape) +
-                                  ": a running variance needs at least 2 positions");
-  }
 }
 
 // cvt::projection_forward() for either storage.

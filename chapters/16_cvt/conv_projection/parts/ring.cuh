@@ -2,7 +2,7 @@
 // the map has nothing: that is the convolution's padding.
 #pragma once
 
-#include "../../../common/tile/tile.cuh"
+#include "../../../../common/tile/tile.cuh"
 #include "elements.cuh"
 
 namespace conv_projection {

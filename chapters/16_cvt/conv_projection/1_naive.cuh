@@ -1,9 +1,9 @@
-// As a framework does it: for q, k and v separately a depthwise convolution, the moments of what it
+// Step 1, naive, as a framework does it: for q, k and v separately a depthwise convolution, the moments of what it
 // stored, and a pass that normalizes it into another array. Nine launches; x is read three times,
 // each map stored, read twice, and stored once more.
 #pragma once
 
-#include "fused.cuh"
+#include "parts/moments.cuh"
 
 namespace conv_projection {
 

@@ -1,5 +1,5 @@
 // Steps of the convolutional projection, for the chapter's program and tests; their kernels are compiled
-// once, in kernels_projection.cu.
+// once, in conv_projection.cu.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -59,7 +59,7 @@ struct Step {
   }
 };
 
-// In the lesson's order: naive, fused; of the gradients naive, back and backward.
+// In the lesson's order: naive, fused; of the gradients "naive, back" and "fused, back".
 template <class T>
 const std::vector<Step<ForwardArguments<T>>>& forward_steps();
 template <class T>

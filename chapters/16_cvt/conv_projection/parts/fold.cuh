@@ -2,7 +2,7 @@
 // the linear layer behind the projection.
 #pragma once
 
-#include "fused.cuh"
+#include "moments.cuh"
 
 namespace conv_projection {
 

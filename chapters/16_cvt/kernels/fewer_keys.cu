@@ -1,6 +1,6 @@
-// Attention with fewer keys than queries, compiled once for the program, the tests and chapter 18.
-#include "operations/fewer_keys/backward.cuh"
-#include "operations/fewer_keys/forward.cuh"
+// Attention with fewer keys than queries, for the program, the tests and chapter 18.
+#include "../operations/fewer_keys/backward.cuh"
+#include "../operations/fewer_keys/forward.cuh"
 
 namespace cvt {
 

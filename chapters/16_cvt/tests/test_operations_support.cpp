@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "../../../common/lab/random.h"
-#include "test_dense.h"
+#include "test_operations.h"
 
 namespace cvt::testing {
 

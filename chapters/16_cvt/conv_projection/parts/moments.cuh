@@ -52,6 +52,19 @@ inline Statistics statistics_of(const Weights& weights, const Saved& saved,
   return to;
 }
 
+// Throws std::invalid_argument where an array of BatchNorm is null, or where an unbiased variance
+// is asked of one position.
+inline void require_statistics(const Statistics& to, const Shape& shape) {
+  for (int i = 0; i < 3; ++i) {
+    require_pointers(
+        shape, {to.scale.of[i], to.shift.of[i], to.saved.mean[i], to.saved.inverse_deviation[i],
+                to.saved.factor[i], to.saved.offset[i]});
+    if (to.running_variance.of[i] && shape.batch * positions(shape.height, shape.width, i) < 2)
+      throw std::invalid_argument("convolutional projection of shape " + describe(shape) +
+                                  ": a running variance needs at least 2 positions");
+  }
+}
+
 __device__ inline void finish_channel(const Statistics& to, int which, int channel, float mean,
                                       float m2, float count) {
   const float variance = m2 / count;

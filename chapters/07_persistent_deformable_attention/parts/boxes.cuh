@@ -1,10 +1,12 @@
-// Step 6 with several heads: one head's channels of each pixel lie alone in memory, so as plain bulk
+// Levels by the copy engine where there are several heads: one head's channels of each pixel lie alone in memory, so as plain bulk
 // copies they would be thousands. A tensor map tells the copy engine how far apart they are, and one
 // copy brings up to 256 pixels.
 #pragma once
 
-#include "../../common/tile/tensor_map.cuh"
-#include "6_bulk.cuh"
+#include <cuda/ptx>
+
+#include "../../../common/tile/tensor_map.cuh"
+#include "work.cuh"
 
 namespace persistent_deformable_attention {
 
@@ -53,6 +55,26 @@ inline LevelMaps maps_of(const half* value, const DeformableShape& shape, const 
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+namespace ptx = cuda::ptx;
+
+// The block's own shared memory while levels are still arriving. A lane waits when it first needs
+// one of them; what comes from global memory it samples without waiting. Each later use waits
+// again, which costs no more than a load: to remember that the levels are here would cost a
+// register.
+template <int kChannels>
+struct ArrivingMemory {
+  OwnMemory<kChannels> memory;
+  uint64_t* arrived;
+  uint32_t parity;  // parity of the phase in which the copies arrive: 0, 1, 0, 1, ...
+
+  __device__ bool has(int l) const { return memory.has(l); }
+  __device__ auto loader(int l) const {
+    while (!ptx::mbarrier_try_wait_parity(arrived, parity)) {
+    }
+    return memory.loader(l);
+  }
+};
+
 // As ask_for_levels(), by one thread.
 template <int kChannels>
 __device__ void ask_for_boxes(const LevelMaps& maps, int plane, const Problem& problem,
@@ -122,19 +144,6 @@ void launch_boxes(const half* value, const half* locations, const half* weights,
         value, locations, weights, out, fetched, problem_of(shape), staging, work, maps);
     return cudaGetLastError();
   });
-}
-
-// Step 6: single_copies() for one head, or where the driver makes no tensor maps; else boxes. Throws
-// std::runtime_error where bulk_lacks() says why.
-inline void bulk(const half* value, const half* locations, const half* weights, half* out,
-                 const DeformableShape& shape, cudaStream_t stream) {
-  require_arguments(value, locations, weights, out, shape);
-  if (shape.heads == 1 || !bulk_lacks().empty() || !encode_tiled())
-    return single_copies(value, locations, weights, out, shape, stream);
-  const auto launch = shape.channels == 16   ? launch_boxes<16>
-                      : shape.channels == 32 ? launch_boxes<32>
-                                             : launch_boxes<64>;
-  launch(value, locations, weights, out, shape, stream);
 }
 
 }  // namespace persistent_deformable_attention

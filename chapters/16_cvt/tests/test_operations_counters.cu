@@ -5,7 +5,7 @@
 #include <array>
 
 #include "../../../common/testing/checks.h"
-#include "test_dense.h"
+#include "test_operations.h"
 
 using namespace lab::testing;
 using namespace cvt;
@@ -29,7 +29,7 @@ struct Layer {
 };
 }  // namespace
 
-TEST_CASE("dense, counters: what a linear layer asks for, by formula") {
+TEST_CASE("operations, counters: what a linear layer asks for, by formula") {
   if (skipped_without_counters("linear: counters")) return;
   // A block has 64 rows and 64 columns: it reads each operand once for each tile across the other
   // one.
@@ -74,7 +74,7 @@ TEST_CASE("dense, counters: what a linear layer asks for, by formula") {
   }
 }
 
-TEST_CASE("dense, counters: what the embedding asks for, by formula") {
+TEST_CASE("operations, counters: what the embedding asks for, by formula") {
   if (skipped_without_counters("embedding: counters")) return;
   for (const EmbedShape& s : {EmbedShape{2, 13, 11, 3, 70, 7, 4, 2}, {1, 9, 7, 8, 12, 3, 2, 1}}) {
     const int positions = s.batch * s.out_height() * s.out_width();
@@ -117,7 +117,7 @@ TEST_CASE("dense, counters: what the embedding asks for, by formula") {
   }
 }
 
-TEST_CASE("dense, counters: what LayerNorm asks for, by formula") {
+TEST_CASE("operations, counters: what LayerNorm asks for, by formula") {
   if (skipped_without_counters("layer norm: counters")) return;
   for (const auto& [rows, channels] : {std::array{33, 32}, std::array{9, 384}, std::array{5, 7}}) {
     CAPTURE(channels);
@@ -139,7 +139,7 @@ TEST_CASE("dense, counters: what LayerNorm asks for, by formula") {
   }
 }
 
-TEST_CASE("dense, counters: what attention asks for, by formula") {
+TEST_CASE("operations, counters: what attention asks for, by formula") {
   if (skipped_without_counters("attention: counters")) return;
   for (const CrossShape& s : {CrossShape{2, 81, 45, 2, 32, 0.1f}, {1, 130, 70, 1, 64, 0.1f}}) {
     CAPTURE(s.queries);
@@ -182,7 +182,7 @@ TEST_CASE("dense, counters: what attention asks for, by formula") {
   }
 }
 
-TEST_CASE("dense, counters: what loss, optimizer and class token ask for, by formula") {
+TEST_CASE("operations, counters: what loss, optimizer and class token ask for, by formula") {
   if (skipped_without_counters("loss: counters")) return;
   const int batch = 37, classes = 10;
   const lab::DeviceArray<float> logits(numbers(size_t(batch) * classes, 41), "logits");

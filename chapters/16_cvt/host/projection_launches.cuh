@@ -1,70 +1,13 @@
-// The convolutional projection's kernels, in fp32 as operations.h declares them, and in both storages as
-// the program's steps.
-#include "conv_projection/backward.cuh"
-#include "conv_projection/fold.cuh"
-#include "conv_projection/fused.cuh"
-#include "conv_projection/naive.cuh"
-#include "conv_projection/naive_backward.cuh"
-#include "conv_projection/steps.h"
-#include "operations/operations.h"
+// The launches of the convolutional projection's steps, one by one, and the scratch that they hand over.
+#pragma once
 
-namespace cvt {
-
-namespace steps = ::conv_projection;
-
-void projection_forward(const float* x, const ProjectionWeights& weights, float* const maps[3],
-                        const BatchNormSaved& saved, float* const running_mean[3],
-                        float* const running_variance[3], const ProjectionShape& shape,
-                        cudaStream_t stream) {
-  steps::fused_forward(x, weights, maps, saved, running_mean, running_variance, shape, stream);
-}
-
-void projection_backward(const float* x, const float* const maps[3],
-                         const ProjectionWeights& weights, const BatchNormSaved& saved,
-                         const float* const dmaps[3], float* dx,
-                         const ProjectionGradients& gradients, const ProjectionShape& shape,
-                         cudaStream_t stream) {
-  steps::fused_backward(x, maps, weights, saved, dmaps, dx, gradients, shape, stream);
-}
-
-void batch_norm_from_running(const ProjectionWeights& weights, const float* const running_mean[3],
-                             const float* const running_variance[3], const BatchNormSaved& saved,
-                             int channels, cudaStream_t stream) {
-  const steps::Shape shape = ProjectionShape{1, 1, 1, channels};
-  // (Statistics has them as what a forward pass brings forward; here they are only read.)
-  float* mean[3];
-  float* variance[3];
-  for (int i = 0; i < 3; ++i) {
-    steps::require_pointers(shape, {running_mean[i], running_variance[i]});
-    mean[i] = const_cast<float*>(running_mean[i]);
-    variance[i] = const_cast<float*>(running_variance[i]);
-  }
-  steps::Statistics to = steps::statistics_of(weights, saved, nullptr, nullptr);
-  steps::require_statistics(to, shape);
-  to = steps::statistics_of(weights, saved, mean, variance);
-  steps::running_kernel<<<dim3(steps::blocks_of(channels, 128), 3), 128, 0, stream>>>(to, channels);
-  steps::require_launched(cudaGetLastError(), shape);
-}
-
-void fold_batch_norm(const float* w, const float* bias, const float* factor, const float* offset,
-                     float* folded_w, float* folded_bias, int in, int out, cudaStream_t stream) {
-  const std::string layer = "folding BatchNorm into a layer of [out " + std::to_string(out) +
-                            ", in " + std::to_string(in) + "]: ";
-  if (in < 1 || out < 1) throw std::invalid_argument(layer + "both must be at least 1");
-  if (!w || !factor || !offset || !folded_w || !folded_bias)
-    throw std::invalid_argument(layer + "no array but bias may be null");
-  steps::fold_kernel<<<steps::blocks_of(out, 8), 256, 0, stream>>>(w, bias, factor, offset,
-                                                                   folded_w, folded_bias, in, out);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw std::runtime_error(layer + cudaGetErrorString(error));
-}
-
-}  // namespace cvt
-
-// ---- Steps, for the table -----------------------------------------------------------------------
+#include "../conv_projection/1_naive.cuh"
+#include "../conv_projection/2_fused.cuh"
+#include "../conv_projection/3_naive_backward.cuh"
+#include "../conv_projection/4_fused_backward.cuh"
+#include "../kernels/conv_projection.h"
 
 namespace conv_projection {
-namespace {
 
 // Parts of a scratch, each at a multiple of 256 bytes.
 struct Parts {
@@ -76,7 +19,7 @@ struct Parts {
     return part;
   }
 };
-double outputs(const Shape& shape, int which) {
+inline double outputs(const Shape& shape, int which) {
   return double(shape.batch) * shape.channels * (which == kQuery ? shape.queries() : shape.keys());
 }
 
@@ -166,9 +109,10 @@ std::vector<Launch> backward_launches(const BackwardArguments<T>& b, void* scrat
        sizeof(T) * 2 * maps, 4 * maps},
       {"finish sums", [=](cudaStream_t stream) { backward_finish(a, sums, slopes, shape, stream); },
        double(slab_partials(a, shape) * sizeof(float2)), 0},
-      {"spread", [=](cudaStream_t stream) { backward_spread(a, slopes, taps, shape, stream); },
+      {"gather dx",
+       [=](cudaStream_t stream) { backward_gather_dx(a, slopes, taps, shape, stream); },
        sizeof(T) * (2 * maps + 2 * outputs(shape, kQuery)), 36 * maps},
-      {"gather", [=](cudaStream_t stream) { backward_gather(a, taps, shape, stream); },
+      {"sum dw", [=](cudaStream_t stream) { backward_sum_dw(a, taps, shape, stream); },
        double(tap_partials(shape) * sizeof(float)), 0}};
 }
 
@@ -209,37 +153,10 @@ std::vector<Launch> naive_back_launches(const BackwardArguments<T>& b, void* scr
                         },
                         map + x, 18 * numbers});
     launches.push_back(
-        {"gather" + of, [=](cudaStream_t s) { naive_gradient_w_sum(a, taps, i, shape, s); },
+        {"sum dw" + of, [=](cudaStream_t s) { naive_gradient_w_sum(a, taps, i, shape, s); },
          double(naive_slabs(shape, i).slabs) * 9 * shape.channels * sizeof(float), 0});
   }
   return launches;
-}
-
-template <class T>
-const std::vector<Step<ForwardArguments<T>>> kForward = {
-    {"naive", naive_scratch<T>, naive_launches<T>}, {"fused", fused_scratch<T>, fused_launches<T>}};
-template <class T>
-const std::vector<Step<BackwardArguments<T>>> kBackward = {
-    {"naive, back", naive_back_scratch<T>, naive_back_launches<T>},
-    {"backward", backward_scratch<T>, backward_launches<T>}};
-
-}  // namespace
-
-template <>
-const std::vector<Step<ForwardArguments<half>>>& forward_steps() {
-  return kForward<half>;
-}
-template <>
-const std::vector<Step<ForwardArguments<float>>>& forward_steps() {
-  return kForward<float>;
-}
-template <>
-const std::vector<Step<BackwardArguments<half>>>& backward_steps() {
-  return kBackward<half>;
-}
-template <>
-const std::vector<Step<BackwardArguments<float>>>& backward_steps() {
-  return kBackward<float>;
 }
 
 }  // namespace conv_projection

@@ -1,4 +1,4 @@
-// The way back of all three projections in four launches. With n = (map - mean) / deviation, N
+// Step 4, fused, back: the gradients of all three projections in four launches. With n = (map - mean) / deviation, N
 // positions and dy the gradient of what BatchNorm gave:
 //
 //   dshift = Σ dy                 dscale = Σ dy n
@@ -11,12 +11,12 @@
 //
 //   sums         dy and map of q, k, v → Σ dy and Σ dy (map - mean) of slabs of rows
 //   finish sums  → dscale, dshift, and dmap as factor · dy + slope · (map - mean) + constant
-//   spread       dy, map, x → dx, and dw's 27 sums of each tile
-//   gather       → dw
+//   gather dx    dy, map, x → dx, and dw's 27 sums of each tile
+//   sum dw       → dw
 #pragma once
 
-#include "moments.cuh"
-#include "ring.cuh"
+#include "parts/gradients.cuh"
+#include "parts/ring.cuh"
 
 namespace conv_projection {
 
@@ -98,6 +98,32 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
+template <class T>
+bool backward_takes_pieces(const BackwardArrays<T>& a, const Shape& shape) {
+  return takes_pieces<T>(shape, {a.x, a.maps.of[0], a.maps.of[1], a.maps.of[2], a.dmaps.of[0],
+                                 a.dmaps.of[1], a.dmaps.of[2]});
+}
+template <class T>
+Slabs slabs_for(const BackwardArrays<T>& a, const Shape& shape) {
+  return slabs_of(shape, backward_takes_pieces(a, shape) ? kOfPiece<T> : 1);
+}
+
+// partials: [batch · slabs of a sample, channels].
+template <class T>
+void backward_sums(const BackwardArrays<T>& a, float2* partials, const Shape& shape,
+                   cudaStream_t stream) {
+  const Slabs slabs = slabs_for(a, shape);
+  const dim3 grid(unsigned(shape.batch) * slabs.of_sample(), slabs.tiles);
+  const Three<const float*> means{a.saved.mean[0], a.saved.mean[1], a.saved.mean[2]};
+  if (backward_takes_pieces(a, shape))
+    sums_kernel<T, kOfPiece<T>>
+        <<<grid, kSumThreads, 0, stream>>>(a.maps, a.dmaps, means, partials, shape, slabs);
+  else
+    sums_kernel<T, 1>
+        <<<grid, kSumThreads, 0, stream>>>(a.maps, a.dmaps, means, partials, shape, slabs);
+  require_launched(cudaGetLastError(), shape);
+}
+
 // dmap = factor · dy + slope · (map - mean) + constant
 struct Slope {
   float factor, mean, slope, constant;
@@ -142,7 +168,19 @@ static __global__ void __launch_bounds__(32 * kSumWarps)
                                         -factor * (sums.x / positions_all)};
 }
 
-// ---- Spread -------------------------------------------------------------------------------------
+template <class T>
+void backward_finish(const BackwardArrays<T>& a, const float2* partials, Slope* slopes,
+                     const Shape& shape, cudaStream_t stream) {
+  const Gradients& g = a.gradients;
+  const dim3 grid(blocks_of(shape.channels, 32), 3);
+  finish_sums_kernel<<<grid, 32 * kSumWarps, 0, stream>>>(
+      partials, a.saved, Three<float*>{g.scale[0], g.scale[1], g.scale[2]},
+      Three<float*>{g.shift[0], g.shift[1], g.shift[2]}, slopes, a.constant, shape,
+      slabs_for(a, shape));
+  require_launched(cudaGetLastError(), shape);
+}
+
+// ---- Gather dx ----------------------------------------------------------------------------------
 
 constexpr int kBackwardThreads = kMostColumns / kColumnsBack * kGroup;
 template <class T>
@@ -218,14 +256,14 @@ __device__ void add_class_token(const Three<const T*>& dmaps, T* dx, int sample,
 
 template <class T, bool kPieces>
 __global__ void __launch_bounds__(kBackwardThreads, 2)
-    spread_kernel(const T* x,  // [batch, queries, channels]
-                  const __grid_constant__ Three<const T*> maps,
-                  const __grid_constant__ Three<const T*> dmaps,
-                  const __grid_constant__ Three<const float*> weights,
-                  const Slope* slopes,  // [3, channels]
-                  T* dx,                // [batch, queries, channels]
-                  float* partials,      // [tiles, 27, channels]: dw's sums, [3, 9] of a channel
-                  const __grid_constant__ Shape shape, const __grid_constant__ Tiling tiling) {
+    gather_dx_kernel(const T* x,  // [batch, queries, channels]
+                     const __grid_constant__ Three<const T*> maps,
+                     const __grid_constant__ Three<const T*> dmaps,
+                     const __grid_constant__ Three<const float*> weights,
+                     const Slope* slopes,  // [3, channels]
+                     T* dx,                // [batch, queries, channels]
+                     float* partials,      // [tiles, 27, channels]: dw's sums, [3, 9] of a channel
+                     const __grid_constant__ Shape shape, const __grid_constant__ Tiling tiling) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   T* const ring = reinterpret_cast<T*>(shared_bytes);
   const Places places = places_of(tiling);
@@ -338,10 +376,33 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
     add_class_token(dmaps, dx, tile.sample, channel, shape);
 }
 
-// ---- Gather -------------------------------------------------------------------------------------
+template <class T>
+void backward_gather_dx(const BackwardArrays<T>& a, const Slope* slopes, float* partials,
+                        const Shape& shape, cudaStream_t stream) {
+  const Tiling tiling = backward_tiling(shape);
+  const Three<const float*> weights{a.weights.w[0], a.weights.w[1], a.weights.w[2]};
+  const int parts = (tiling.columns + kColumnsBack - 1) / kColumnsBack;
+  const int threads = (parts * tiling.lanes + 31) / 32 * 32;
+  const size_t ring = size_t(kBackwardStages<T>) * places_of(tiling).all() * sizeof(T);
+  const size_t bytes = std::max(ring, 9 * size_t(threads) * sizeof(float));
+  const auto launch = [&]<bool kPieces>() {
+    auto* const kernel = &gather_dx_kernel<T, kPieces>;
+    require_shared_memory(kernel, bytes, shape);
+    const unsigned blocks = unsigned(shape.batch) * tiling.of_sample() * tiling.groups;
+    kernel<<<blocks, threads, bytes, stream>>>(a.x, a.maps, a.dmaps, weights, slopes, a.dx,
+                                               partials, shape, tiling);
+    require_launched(cudaGetLastError(), shape);
+  };
+  if (backward_takes_pieces(a, shape))
+    launch.template operator()<true>();
+  else
+    launch.template operator()<false>();
+}
+
+// ---- Sum dw -------------------------------------------------------------------------------------
 
 static __global__ void __launch_bounds__(32 * kFinishWarps)
-    gather_kernel(const float* partials,  // [tiles, 27, channels]
+    sum_dw_kernel(const float* partials,  // [tiles, 27, channels]
                   const __grid_constant__ Three<float*> dw, int tiles, int channels) {
   __shared__ float of_warps[kFinishWarps][32];
   const int channel = blockIdx.x * 32 + threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -355,103 +416,18 @@ static __global__ void __launch_bounds__(32 * kFinishWarps)
   if (warp == 0 && channel < channels) dw.of[which][channel * 9 + t] = sum;
 }
 
-// ---- Launches -----------------------------------------------------------------------------------
-
-// What a backward pass reads and writes; shapes as cvt::projection_backward() says.
 template <class T>
-struct BackwardArrays {
-  const T* x;
-  Three<const T*> maps, dmaps;
-  Weights weights;
-  Saved saved;
-  T* dx;
-  Gradients gradients;
-  bool constant;  // statistics that are not the batch's: mean and deviation have no gradient
-};
-template <class T>
-BackwardArrays<T> backward_arrays(const T* x, const T* const maps[3], const Weights& weights,
-                                  const Saved& saved, const T* const dmaps[3], T* dx,
-                                  const Gradients& gradients, const Shape& shape,
-                                  bool constant = false) {
-  BackwardArrays<T> a{x, {}, {}, weights, saved, dx, gradients, constant};
-  require_pointers(shape, {x, dx});
-  for (int i = 0; i < 3; ++i) {
-    require_pointers(shape,
-                     {maps[i], dmaps[i], weights.w[i], saved.mean[i], saved.inverse_deviation[i],
-                      saved.factor[i], gradients.w[i], gradients.scale[i], gradients.shift[i]});
-    a.maps.of[i] = maps[i];
-    a.dmaps.of[i] = dmaps[i];
-  }
-  return a;
-}
-template <class T>
-bool backward_takes_pieces(const BackwardArrays<T>& a, const Shape& shape) {
-  return takes_pieces<T>(shape, {a.x, a.maps.of[0], a.maps.of[1], a.maps.of[2], a.dmaps.of[0],
-                                 a.dmaps.of[1], a.dmaps.of[2]});
-}
-template <class T>
-Slabs slabs_for(const BackwardArrays<T>& a, const Shape& shape) {
-  return slabs_of(shape, backward_takes_pieces(a, shape) ? kOfPiece<T> : 1);
-}
-
-// partials: [batch · slabs of a sample, channels].
-template <class T>
-void backward_sums(const BackwardArrays<T>& a, float2* partials, const Shape& shape,
-                   cudaStream_t stream) {
-  const Slabs slabs = slabs_for(a, shape);
-  const dim3 grid(unsigned(shape.batch) * slabs.of_sample(), slabs.tiles);
-  const Three<const float*> means{a.saved.mean[0], a.saved.mean[1], a.saved.mean[2]};
-  if (backward_takes_pieces(a, shape))
-    sums_kernel<T, kOfPiece<T>>
-        <<<grid, kSumThreads, 0, stream>>>(a.maps, a.dmaps, means, partials, shape, slabs);
-  else
-    sums_kernel<T, 1>
-        <<<grid, kSumThreads, 0, stream>>>(a.maps, a.dmaps, means, partials, shape, slabs);
-  require_launched(cudaGetLastError(), shape);
-}
-template <class T>
-void backward_finish(const BackwardArrays<T>& a, const float2* partials, Slope* slopes,
-                     const Shape& shape, cudaStream_t stream) {
-  const Gradients& g = a.gradients;
-  const dim3 grid(blocks_of(shape.channels, 32), 3);
-  finish_sums_kernel<<<grid, 32 * kSumWarps, 0, stream>>>(
-      partials, a.saved, Three<float*>{g.scale[0], g.scale[1], g.scale[2]},
-      Three<float*>{g.shift[0], g.shift[1], g.shift[2]}, slopes, a.constant, shape,
-      slabs_for(a, shape));
-  require_launched(cudaGetLastError(), shape);
-}
-template <class T>
-void backward_spread(const BackwardArrays<T>& a, const Slope* slopes, float* partials,
-                     const Shape& shape, cudaStream_t stream) {
-  const Tiling tiling = backward_tiling(shape);
-  const Three<const float*> weights{a.weights.w[0], a.weights.w[1], a.weights.w[2]};
-  const int parts = (tiling.columns + kColumnsBack - 1) / kColumnsBack;
-  const int threads = (parts * tiling.lanes + 31) / 32 * 32;
-  const size_t ring = size_t(kBackwardStages<T>) * places_of(tiling).all() * sizeof(T);
-  const size_t bytes = std::max(ring, 9 * size_t(threads) * sizeof(float));
-  const auto launch = [&]<bool kPieces>() {
-    auto* const kernel = &spread_kernel<T, kPieces>;
-    require_shared_memory(kernel, bytes, shape);
-    const unsigned blocks = unsigned(shape.batch) * tiling.of_sample() * tiling.groups;
-    kernel<<<blocks, threads, bytes, stream>>>(a.x, a.maps, a.dmaps, weights, slopes, a.dx,
-                                               partials, shape, tiling);
-    require_launched(cudaGetLastError(), shape);
-  };
-  if (backward_takes_pieces(a, shape))
-    launch.template operator()<true>();
-  else
-    launch.template operator()<false>();
-}
-template <class T>
-void backward_gather(const BackwardArrays<T>& a, const float* partials, const Shape& shape,
+void backward_sum_dw(const BackwardArrays<T>& a, const float* partials, const Shape& shape,
                      cudaStream_t stream) {
   const Gradients& g = a.gradients;
   const dim3 grid(blocks_of(shape.channels, 32), 27);
-  gather_kernel<<<grid, 32 * kFinishWarps, 0, stream>>>(
+  sum_dw_kernel<<<grid, 32 * kFinishWarps, 0, stream>>>(
       partials, Three<float*>{g.w[0], g.w[1], g.w[2]},
       shape.batch * backward_tiling(shape).of_sample(), shape.channels);
   require_launched(cudaGetLastError(), shape);
 }
+
+// ---- The step -----------------------------------------------------------------------------------
 
 // Numbers of the scratch that the launches hand over.
 template <class T>
@@ -473,8 +449,8 @@ void fused_backward(const T* x, const T* const maps[3], const Weights& weights, 
   const Scratch<float> taps(tap_partials(shape), shape, stream);
   backward_sums(a, sums.data(), shape, stream);
   backward_finish(a, sums.data(), slopes.data(), shape, stream);
-  backward_spread(a, slopes.data(), taps.data(), shape, stream);
-  backward_gather(a, taps.data(), shape, stream);
+  backward_gather_dx(a, slopes.data(), taps.data(), shape, stream);
+  backward_sum_dw(a, taps.data(), shape, stream);
 }
 
 }  // namespace conv_projection

@@ -12,7 +12,7 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/testing/checks.h"
 #include "../operations/token_embedding/patches.h"
-#include "test_dense.h"
+#include "test_operations.h"
 
 using namespace lab::testing;
 using namespace cvt;
@@ -166,7 +166,7 @@ void check_layer_norm(const NormCase& c, uint64_t seed, bool moved = false) {
 
 // ---- Linear layers ------------------------------------------------------------------------------
 
-TEST_CASE("dense: linear layers forward, on every remainder of a tile") {
+TEST_CASE("operations: linear layers forward, on every remainder of a tile") {
   if (skipped("linear")) return;
   uint64_t seed = 10;
   for (const LinearCase& c : linear_cases()) {
@@ -176,7 +176,7 @@ TEST_CASE("dense: linear layers forward, on every remainder of a tile") {
   }
 }
 
-TEST_CASE("dense: linear layers back to x, with GELU's derivative and a residual") {
+TEST_CASE("operations: linear layers back to x, with GELU's derivative and a residual") {
   if (skipped("linear")) return;
   uint64_t seed = 110;
   for (const LinearCase& c : linear_cases()) {
@@ -185,7 +185,7 @@ TEST_CASE("dense: linear layers back to x, with GELU's derivative and a residual
   }
 }
 
-TEST_CASE("dense: linear layers in large tiles") {
+TEST_CASE("operations: linear layers in large tiles") {
   if (skipped("linear")) return;
   // So many rows that each SM has two tiles of 128 x 128.
   int sms = 0;
@@ -201,7 +201,7 @@ TEST_CASE("dense: linear layers in large tiles") {
   check(backward_operation(back), backward_trial(back, 97));
 }
 
-TEST_CASE("dense: right where one array does not begin at a multiple of 16 bytes") {
+TEST_CASE("operations: right where one array does not begin at a multiple of 16 bytes") {
   if (skipped("moved arrays")) return;
   const LinearCase c{33, 36, 40, true, true, true};
   check_moved_arrays(forward_operation(c, Rows::all(c.rows)), forward_trial(c, 81));
@@ -209,7 +209,8 @@ TEST_CASE("dense: right where one array does not begin at a multiple of 16 bytes
   check_layer_norm({19, 64, 1, true}, 85, true);
 }
 
-TEST_CASE("dense: gradients of weights, in shares, added or stored, of x or of x factor + offset") {
+TEST_CASE(
+    "operations: gradients of weights, in shares, added or stored, of x or of x factor + offset") {
   if (skipped("linear")) return;
   uint64_t seed = 210;
   std::vector<LinearCase> cases = linear_cases();
@@ -245,7 +246,7 @@ TEST_CASE("dense: gradients of weights, in shares, added or stored, of x or of x
   }
 }
 
-TEST_CASE("dense: linear layers of some rows of an array leave the others alone") {
+TEST_CASE("operations: linear layers of some rows of an array leave the others alone") {
   if (skipped("linear")) return;
   // Class tokens: one row of each five; and all but those.
   for (const Rows& rows : {Rows{7, 1, 5, 0}, Rows{28, 4, 5, 1}}) {
@@ -329,7 +330,7 @@ void check_embedding(const EmbedShape& shape, uint64_t seed) {
 }
 }  // namespace
 
-TEST_CASE("dense: token embedding, forward and back") {
+TEST_CASE("operations: token embedding, forward and back") {
   if (skipped("embedding")) return;
   uint64_t seed = 500;
   const EmbedShape shapes[] = {{2, 28, 28, 1, 32, 7, 4, 2}, {1, 13, 11, 3, 10, 7, 4, 2},
@@ -340,7 +341,8 @@ TEST_CASE("dense: token embedding, forward and back") {
 }
 
 // Slices of a sum are longer than the kernel has numbers: what is behind them must not be read, zeros or not.
-TEST_CASE("dense: a pixel that is no number is seen where the kernel meets it, and nowhere else") {
+TEST_CASE(
+    "operations: a pixel that is no number is seen where the kernel meets it, and nowhere else") {
   if (skipped("embedding")) return;
   for (const EmbedShape& shape : {EmbedShape{1, 11, 9, 4, 8, 3, 2, 1}, {2, 9, 8, 3, 5, 3, 1, 1}}) {
     std::vector<float> x =
@@ -366,7 +368,7 @@ TEST_CASE("dense: a pixel that is no number is seen where the kernel meets it, a
 
 // ---- LayerNorm ----------------------------------------------------------------------------------
 
-TEST_CASE("dense: LayerNorm, forward and back") {
+TEST_CASE("operations: LayerNorm, forward and back") {
   if (skipped("layer norm")) return;
   uint64_t seed = 700;
   for (const NormCase& c :
@@ -398,7 +400,7 @@ LossRun run_loss(const std::vector<float>& logits, const std::vector<int>& label
 }
 }  // namespace
 
-TEST_CASE("dense: cross entropy, with smoothing, of logits of every size") {
+TEST_CASE("operations: cross entropy, with smoothing, of logits of every size") {
   if (skipped("cross entropy")) return;
   uint64_t seed = 900;
   for (const int classes : {1, 2, 10, 33, 1000})
@@ -428,7 +430,7 @@ TEST_CASE("dense: cross entropy, with smoothing, of logits of every size") {
       }
 }
 
-TEST_CASE("dense: a logit that is no number makes a loss that is none") {
+TEST_CASE("operations: a logit that is no number makes a loss that is none") {
   if (skipped("cross entropy")) return;
   std::vector<float> logits = numbers(50, 3);
   logits[37] = std::nanf("");
@@ -470,13 +472,13 @@ void check_adamw(int count, int moved) {
 }
 }  // namespace
 
-TEST_CASE("dense: AdamW, decay apart from the moments, over several steps") {
+TEST_CASE("operations: AdamW, decay apart from the moments, over several steps") {
   if (skipped("AdamW")) return;
   for (const int count : {1, 7, 64, 1000}) check_adamw(count, -1);
   for (int moved = 0; moved < 4; ++moved) check_adamw(64, moved);
 }
 
-TEST_CASE("dense: a class token in front, and back") {
+TEST_CASE("operations: a class token in front, and back") {
   if (skipped("class token")) return;
   for (const auto& [batch, tokens, channels] :
        {std::array{1, 1, 1}, std::array{3, 5, 7}, std::array{2, 49, 64}}) {
@@ -510,8 +512,8 @@ TEST_CASE("dense: a class token in front, and back") {
 
 // ---- Checks, orders, another device -------------------------------------------------------------
 
-TEST_CASE("checked dense: without a finding") {
-  if (rerun_with_checks("checked dense*")) return;
+TEST_CASE("checked operations: without a finding") {
+  if (rerun_with_checks("checked operations*")) return;
   const int findings = lab::vgpu::findings();
   uint64_t seed = 1000;
   for (const LinearCase& c :
@@ -550,9 +552,11 @@ TEST_CASE("checked dense: without a finding") {
   lab::check(cudaDeviceSynchronize());
   CHECK(lab::vgpu::findings() == findings);
 }
-TEST_CASE("checked dense in other orders") { check_in_other_orders("checked dense: without*"); }
+TEST_CASE("checked operations in other orders") {
+  check_in_other_orders("checked operations: without*");
+}
 
-TEST_CASE("dense: products are refused by name where there is no tf32") {
+TEST_CASE("operations: products are refused by name where there is no tf32") {
   if (skipped("no tf32")) return;
   int major = 0;
   lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
@@ -562,7 +566,8 @@ TEST_CASE("dense: products are refused by name where there is no tf32") {
   CHECK(outcome.caught_by == "error");
   CHECK(outcome.details.find("tf32") != std::string::npos);
 }
-TEST_CASE("dense on a T4") {
+TEST_CASE("operations on a T4") {
   check_twin_on_t4(
-      "dense: LayerNorm*,dense: cross*,dense: AdamW*,dense: a class token*,dense: products are*");
+      "operations: LayerNorm*,operations: cross*,operations: AdamW*,operations: a class "
+      "token*,operations: products are*");
 }

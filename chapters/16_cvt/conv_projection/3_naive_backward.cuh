@@ -1,12 +1,12 @@
-// The gradients as a framework computes them, in fifteen launches: for q, k and v separately BatchNorm's two sums, a pass that stores the
-// gradient of the raw map, the convolution's gradient of x, which is added to what the others gave,
-// and its weights' gradient in two launches. Each of the three reads dy and map
-// twice, stores dmap once and reads it twice; x is read three times, dx stored three times
-// and read twice.
+// Step 3, naive, back: the gradients as a framework computes them, in fifteen launches. For q, k and v
+// separately BatchNorm's two sums, a pass that stores the gradient of the raw map, the convolution's
+// gradient of x, which is added to what the others gave, and its weights' gradient in two launches.
+// Each of the three reads dy and map twice, stores dmap once and reads it twice; x is read three
+// times, dx stored three times and read twice.
 #pragma once
 
-#include "backward.cuh"
-#include "naive.cuh"
+#include "1_naive.cuh"
+#include "parts/gradients.cuh"
 
 namespace conv_projection {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "../../../common/testing/checks.h"
-#include "test_dense.h"
+#include "test_operations.h"
 
 using namespace lab::testing;
 using namespace cvt;

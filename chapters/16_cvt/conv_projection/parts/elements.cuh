@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "../operations/operations.h"
+#include "../../operations/operations.h"
 
 namespace conv_projection {
 
