@@ -231,11 +231,14 @@ def main():
         print(f"ladder: no picture: {missing}; on Debian or Ubuntu: apt-get install "
               "python3-matplotlib", file=sys.stderr)
         return 3
-    except (OSError, KeyError, IndexError, TypeError, Refused) as error:
+    except OSError as error:
+        no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        print(f"ladder: {path}: cannot be written: {error.strerror}" if no_room else f"ladder: {error}", file=sys.stderr)
+        return 3 if no_room else 2
+    except (KeyError, IndexError, TypeError, Refused) as error:
         print(f"ladder: {error!r}" if isinstance(error, (KeyError, TypeError)) else
               f"ladder: {error}", file=sys.stderr)
-        no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        return 3 if no_room else 2
+        return 2
     return 0
 
 

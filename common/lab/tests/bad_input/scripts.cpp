@@ -264,12 +264,16 @@ TEST_CASE("bad input: runs for the ladder's picture") {
   const std::string head = R"({"problem": {"tokens": 3}, "device": {"name": "x", "virtual": true})";
   bench.write("ladder.json", "{}");
   for (const std::string text :
-       {"[]", "{}", "7", "null", "\"text\"", "[{}]", R"({"problem": {"tokens": 1}})",
-        R"({"problem": 7, "device": {}, "steps": []})",
+       {"{}", R"({"problem": {"tokens": 1}})", R"({"problem": 7, "device": {}, "steps": []})",
         R"({"problem": {"tokens": "a"}, "device": {"name": "x", "virtual": true}, "steps": []})"}) {
     bench.write("run.json", text);
     for (const std::vector<std::string>& arguments : {draws, checks})
       expect(ladder(arguments), {2}, {"ladder: run.json: is no result of ./run --all --json"});
+  }
+  for (const std::string text : {"[]", "7", "null", "\"text\"", "[{}]"}) {
+    bench.write("run.json", text);
+    for (const std::vector<std::string>& arguments : {draws, checks})
+      expect(ladder(arguments), {2}, {"ladder: run.json: holds no JSON object"});
   }
   for (const std::string steps : {"7", "[7]", "[{}]", "{}", R"([{"chapter": 1, "name": "x"}])"}) {
     bench.write("run.json", head + ", \"steps\": " + steps + "}");
