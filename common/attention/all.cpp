@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -19,6 +17,7 @@
 #include "lab/program.h"
 #include "lab/sources.h"
 #include "lab/table.h"
+#include "lab/temporary_folder.h"
 #include "program.h"
 
 namespace lab {
@@ -28,24 +27,6 @@ namespace fs = std::filesystem;
 using Json = json::Value;
 
 constexpr int kChapters[] = {1, 2, 3, 4, 5, 6, 13, 14};
-
-// A folder that goes when we do.
-struct Scratch {
-  fs::path path;
-  Scratch() {
-    const char* given = std::getenv("TMPDIR");
-    const std::string parent = given && *given ? given : "/tmp";
-    std::string name = parent + "/ladder-XXXXXX";
-    if (!mkdtemp(name.data()))
-      throw UsageError("--all: no folder can be made in " + parent +
-                       " (TMPDIR): " + std::strerror(errno));
-    path = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-};
 
 // The arguments of this run, without the ones that differ from chapter to chapter.
 std::string arguments_for_all(int argc, char** argv) {
@@ -198,15 +179,15 @@ ExitCode run_all(int argc, char** argv, const AttentionOptions& options) {
     std::fprintf(stderr, "--all: not built yet, left out:%s (make%s builds them)\n",
                  missing.c_str(), missing.c_str());
 
-  const Scratch scratch;
+  const TemporaryFolder scratch;
   const std::string arguments = arguments_for_all(argc, argv);
   Json merged;
   ExitCode worst = kCorrect;
   // Those of the last chapter that this device can run are kept.
-  const fs::path picture = scratch.path / ("map" + fs::path(options.out).extension().string()),
-                 output = scratch.path / "o.safetensors";
+  const fs::path picture = scratch.path("map" + fs::path(options.out).extension().string()),
+                 output = scratch.path("o.safetensors");
   for (const int n : chapters) {
-    const fs::path file = scratch.path / format("%d.json", n), log = scratch.path / "log";
+    const fs::path file = scratch.path(format("%d.json", n)), log = scratch.path("log");
     std::string command = shell_word((programs / format("chapter%d", n)).string()) + arguments +
                           " --json " + shell_word(file.string());
     if (!options.out.empty()) command += " --out " + shell_word(picture.string());

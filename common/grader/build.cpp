@@ -17,8 +17,8 @@
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
+#include "lab/temporary_folder.h"
 #include "process.h"
-#include "testing/testing.h"
 #include "text.h"
 
 namespace lab::grader {
@@ -182,7 +182,7 @@ void require_compiler(const Ended& ended, const std::string& files, const Limits
         return error.line > 0 && error.file.starts_with(files);
       }))
     return;
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directory(folder.path("src"));  // where bubblewrap begins
   write_file(folder.path("src/probe.cu"),
              "#include <cuda_fp16.h>\n#include <cmath>\n#include <vector>\n"

@@ -28,6 +28,7 @@
 #include "lab/errors.h"
 #include "lab/files.h"
 #include "lab/program.h"
+#include "lab/temporary_folder.h"
 #include "wire.h"
 
 namespace lab::grader {
@@ -268,26 +269,17 @@ class ReadableCopies {
  public:
   explicit ReadableCopies(const std::string& library) {
     namespace fs = std::filesystem;
-    std::string name = (fs::temp_directory_path() / "student.XXXXXX").string();
-    if (!mkdtemp(name.data())) throw LackError(name + ": no folder can be made there");
-    folder_ = name;
     for (const auto& [from, to] :
-         {std::pair{library, this->library()}, {host_program(), folder_ + "/student_host"}}) {
+         {std::pair{library, this->library()}, {host_program(), folder_.path("student_host")}}) {
       fs::copy_file(from, to);
       fs::permissions(to, fs::perms(0755));
     }
-    fs::permissions(folder_, fs::perms(0711));
+    fs::permissions(folder_.folder(), fs::perms(0711));
   }
-  ~ReadableCopies() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  ReadableCopies(const ReadableCopies&) = delete;
-  ReadableCopies& operator=(const ReadableCopies&) = delete;
-  std::string library() const { return folder_ + "/student.so"; }
+  std::string library() const { return folder_.path("student.so"); }
 
  private:
-  std::string folder_;
+  const TemporaryFolder folder_;
 };
 
 }  // namespace

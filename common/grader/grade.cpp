@@ -18,8 +18,8 @@
 #include "lab/compare.h"
 #include "lab/errors.h"
 #include "lab/files.h"
+#include "lab/temporary_folder.h"
 #include "symptoms.h"
-#include "testing/testing.h"
 
 namespace lab::grader {
 namespace {
@@ -161,7 +161,7 @@ Item grade_shapes(const Task& task, const std::vector<Case>& cases, const Librar
   Item item{"right results", 0, kShapePoints, "", ""};
   size_t right = 0;
   for (size_t first = 0; first < cases.size();) {
-    const testing::TemporaryFolder folder;
+    const TemporaryFolder folder;
     std::vector<size_t> numbers;
     for (size_t i = first; i < cases.size(); ++i) numbers.push_back(i);
     Ended ended;
@@ -214,7 +214,7 @@ struct Measurement {
 
 Measurement measure(const Task& task, const Case& measured, const Library& library, int entry,
                     const Limits& limits) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   Measurement result;
   result.outcomes = run_cases(task, {measured}, library, entry, Mode::measured, {0},
                               folder.folder(), limits, result.ended);
@@ -237,7 +237,7 @@ Item grade_checks(const Task& task, const std::vector<Case>& cases, const std::s
   const bool some_right = task.holes ? !right.empty() : right.size() == cases.size();
   std::vector<size_t> numbers;
   for (size_t i = 0; i < cases.size(); ++i) numbers.push_back(i);
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   Ended ended;
   const std::vector<Outcome> outcomes =
       run_cases(task, cases, library, entry, Mode::checks, numbers, folder.folder(), limits, ended);

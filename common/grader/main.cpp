@@ -23,8 +23,8 @@
 #include "lab/flags.h"
 #include "lab/program.h"
 #include "lab/sources.h"
+#include "lab/temporary_folder.h"
 #include "report.h"
-#include "testing/testing.h"
 #include "text.h"
 #include "together.h"
 
@@ -166,7 +166,7 @@ int grade_one(const Task& task, const Flags& flags, const Limits& limits) {
        {std::pair{"--json", flags.json}, std::pair{"--gradescope", flags.gradescope}})
     if (!path.empty()) require_writable(flag, path);
 
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const Library library = build(task, {{file, task.name_space}}, folder.folder(), limits);
   Grade result = library.refused.empty()
                      ? grade(task, task.cases(), task.measured(), library, 0, limits)
@@ -232,8 +232,7 @@ struct Shared {
 // In a library each file gets a namespace of its own. In `folder`, which must outlive the libraries.
 std::vector<Shared> compiled_together(const Task& task,
                                       const std::vector<std::filesystem::path>& files,
-                                      const testing::TemporaryFolder& folder,
-                                      const Limits& limits) {
+                                      const TemporaryFolder& folder, const Limits& limits) {
   // At most one library for each core. CUDA's headers take as long as eight files: fewer are not
   // worth a library.
   constexpr size_t kFilesOfLibrary = 8;
@@ -266,7 +265,7 @@ std::vector<Shared> compiled_together(const Task& task,
 
 int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   const std::vector<std::filesystem::path> files = submissions_in(flags.batch);
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::vector<Shared> shared = flags.together ? compiled_together(task, files, folder, limits)
                                                     : std::vector<Shared>(files.size());
   const std::vector<Case> cases = task.cases();
@@ -274,7 +273,7 @@ int grade_folder(const Task& task, const Flags& flags, const Limits& limits) {
   std::vector<Grade> grades(files.size());
   const auto grade_file = [&](size_t i) {
     require_submission(files[i].string());
-    const testing::TemporaryFolder own;
+    const TemporaryFolder own;
     const auto [together, entry] = shared[i];
     const Library library =
         together ? *together

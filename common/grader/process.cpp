@@ -19,7 +19,7 @@
 #include "isolation.h"
 #include "lab/errors.h"
 #include "lab/files.h"
-#include "testing/testing.h"
+#include "lab/temporary_folder.h"
 
 extern char** environ;
 
@@ -79,7 +79,7 @@ Ended run_limited(const std::vector<std::string>& command, const std::string& fo
                   const Environment& environment, const Limits& limits, unsigned user) {
   // All that allocates comes before vfork(): behind it only system calls are safe. It spares the child
   // a copy of this process's tables of pages, which costs more than what the child does.
-  const testing::TemporaryFolder logs;
+  const TemporaryFolder logs;
   const std::string log = logs.path("log");
   const std::vector<std::string> variables = environment_with(environment);
   const std::vector<char*> arguments = pointers(command), values = pointers(variables);

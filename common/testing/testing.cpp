@@ -18,15 +18,6 @@
 #include "text.h"
 
 namespace lab::testing {
-namespace {
-
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
-  return result + "'";
-}
-
-}  // namespace
 
 std::string environment(const char* name, const std::string& otherwise) {
   const char* value = std::getenv(name);
@@ -187,17 +178,17 @@ Mutants::Mutants(const std::string& file, const std::string& name_space,
   const char* const own = asks && major == 9 && minor == 0 ? "a" : "";
   const TemporaryFolder folder;
   folder.write("mutants.cu", source);
-  const std::string nvcc = quoted(environment("NVCC", "nvcc"));
+  const std::string nvcc = shell_word(environment("NVCC", "nvcc"));
   // The option is of CUDA 12.9; an older compiler takes its time.
   const std::string quickly =
       code == kQuickly ? " $(" + nvcc + " --help | grep -o -m 1 -e --Ofast-compile | sed s/$/=mid/)"
                        : "";
   const std::string command =
-      nvcc + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") + quickly + " -I" + quoted(here) +
-      " -ptx" + format(" -arch=compute_%d%d%s", major, minor, own) + " -o " +
-      quoted(folder.path("mutants.ptx")) + " " + quoted(folder.path("mutants.cu")) + " >" +
-      quoted(folder.path("log")) + " 2>&1";
-  if (std::system(("cd " + quoted(repository_path(".")) + " && " + command).c_str()) != 0)
+      nvcc + " " + environment("NVCC_FLAGS", "-std=c++20 -O3") + quickly + " -I" +
+      shell_word(here) + " -ptx" + format(" -arch=compute_%d%d%s", major, minor, own) + " -o " +
+      shell_word(folder.path("mutants.ptx")) + " " + shell_word(folder.path("mutants.cu")) + " >" +
+      shell_word(folder.path("log")) + " 2>&1";
+  if (std::system(("cd " + shell_word(repository_path(".")) + " && " + command).c_str()) != 0)
     throw std::runtime_error("planted bugs do not compile: " + command + "\n" +
                              read_file(folder.path("log")));
   ptx_ = read_file(folder.path("mutants.ptx"));
@@ -236,18 +227,16 @@ const void* Mutants::kernel(size_t number, const std::string& name,
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-TemporaryFolder::TemporaryFolder() {
-  const std::string parent = environment("TEST_TMP", "/tmp");
-  std::filesystem::create_directories(parent);
-  std::string name = std::filesystem::absolute(parent).string() + "/test.XXXXXX";
-  if (!mkdtemp(name.data())) throw std::runtime_error(name + ": " + std::strerror(errno));
-  folder_ = name;
+namespace {
+std::string test_place() {
+  const std::string place = environment("TEST_TMP", "/tmp");
+  std::filesystem::create_directories(place);
+  return place;
 }
+}  // namespace
 
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
+TemporaryFolder::TemporaryFolder() : lab::TemporaryFolder(test_place()) {}
+TemporaryFolder::~TemporaryFolder() = default;
 
 void TemporaryFolder::write(const std::string& name, const std::string& content) const {
   write_file(path(name), content);
@@ -255,7 +244,7 @@ void TemporaryFolder::write(const std::string& name, const std::string& content)
 
 std::vector<std::string> TemporaryFolder::names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+  for (const auto& entry : std::filesystem::directory_iterator(folder()))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
@@ -271,10 +260,10 @@ ProgramResult run_program(const std::string& program, const std::vector<std::str
   const TemporaryFolder logs;
   // TEST_TMP may be relative to here, and the program must not make its folders in `folder`.
   const std::string temporary = std::filesystem::path(logs.folder()).parent_path().string();
-  std::string command = "export TEST_TMP=" + quoted(temporary) + " && cd ";
-  command += quoted(folder) + " && " + quoted(path);
-  for (const std::string& argument : arguments) (command += ' ') += quoted(argument);
-  command += " </dev/null >" + quoted(logs.path("out")) + " 2>" + quoted(logs.path("err"));
+  std::string command = "export TEST_TMP=" + shell_word(temporary) + " && cd ";
+  command += shell_word(folder) + " && " + shell_word(path);
+  for (const std::string& argument : arguments) (command += ' ') += shell_word(argument);
+  command += " </dev/null >" + shell_word(logs.path("out")) + " 2>" + shell_word(logs.path("err"));
   const int status = std::system(command.c_str());
 
   const auto content = [&](const char* name) {

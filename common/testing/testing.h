@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "lab.cuh"
+#include "lab/temporary_folder.h"
 
 namespace lab::testing {
 
@@ -173,20 +174,13 @@ void launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cuda
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-// An empty folder that is removed at the end.
-class TemporaryFolder {
+// A folder below TEST_TMP of the environment, or /tmp.
+class TemporaryFolder : public lab::TemporaryFolder {
  public:
   TemporaryFolder();
   ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  const std::string& folder() const { return folder_; }
   void write(const std::string& name, const std::string& content) const;
   std::vector<std::string> names() const;  // names of the files in it, sorted
-
- private:
-  std::string folder_;
 };
 
 struct ProgramResult {

@@ -139,29 +139,13 @@ Bench& Bench::get() {
   return bench;
 }
 
-Bench::Bench() {
-  const char* given = std::getenv("TEST_TMP");
-  const std::string parent = given && *given ? given : "/tmp";
-  fs::create_directories(parent);
-  for (std::string* folder : {&folder_, &logs_}) {
-    *folder = fs::absolute(parent).string() + "/bad_input.XXXXXX";
-    if (!mkdtemp(folder->data())) throw std::runtime_error(*folder + ": " + std::strerror(errno));
-  }
-}
-
-Bench::~Bench() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
-  fs::remove_all(logs_, ignored);
-}
-
 void Bench::write(const std::string& name, const std::string& content) {
   fs::create_directories(fs::path(path(name)).parent_path());
   std::ofstream(path(name), std::ios::binary) << content;
 }
 
 void Bench::clear() {
-  for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
+  for (const auto& entry : fs::directory_iterator(folder())) fs::remove_all(entry.path());
 }
 
 Outcome Bench::run(const Command& command) {
@@ -176,19 +160,19 @@ Outcome Bench::run(const Command& command) {
   for (char** old = environ; *old; ++old)
     if (const std::string variable = *old; !variable.starts_with("VGPU_") && !is_set(variable))
       variables.push_back(variable);
-  if (!is_set("TMPDIR")) variables.push_back("TMPDIR=" + folder_);
+  if (!is_set("TMPDIR")) variables.push_back("TMPDIR=" + folder());
   std::vector<char*> argv, envp;
   for (std::string& word : words) argv.push_back(word.data());
   for (std::string& variable : variables) envp.push_back(variable.data());
   argv.push_back(nullptr), envp.push_back(nullptr);
-  std::remove((logs_ + "/output").c_str());
+  std::remove(logs_.path("output").c_str());
   Pipe errors;
 
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(errno));
   if (child == 0) {
-    prepare(command, folder_, logs_, errors.ends[1]);
+    prepare(command, folder(), logs_.folder(), errors.ends[1]);
     execve(path.c_str(), argv.data(), envp.data());
     _exit(126);
   }
@@ -209,7 +193,7 @@ Outcome Bench::run(const Command& command) {
     outcome.code = WEXITSTATUS(status);
   else if (outcome.ended.empty())
     outcome.ended = "signal " + std::to_string(WTERMSIG(status));
-  outcome.output = content_of(logs_ + "/output");
+  outcome.output = content_of(logs_.path("output"));
   errors.drain();
   outcome.errors = errors.text;
   return outcome;

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "lab/temporary_folder.h"
+#include "testing/text.h"
+
 namespace bad_input {
 
 struct Command {
@@ -29,17 +32,17 @@ struct Outcome {
 class Bench {
  public:
   static Bench& get();
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  const std::string& folder() const { return folder_; }
+  std::string path(const std::string& name) const { return folder_.path(name); }
+  const std::string& folder() const { return folder_.folder(); }
   void write(const std::string& name, const std::string& content);
   // The case's files go.
   void clear();
   Outcome run(const Command& command);
 
  private:
-  Bench();
-  ~Bench();
-  std::string folder_, logs_;
+  Bench() = default;
+  const std::string place_ = lab::testing::environment("TEST_TMP", "/tmp");
+  lab::TemporaryFolder folder_{place_}, logs_{place_};
 };
 
 inline std::vector<std::string> with(std::vector<std::string> first,
