@@ -5,9 +5,9 @@
 //   s = softmax so far   online softmax            8 lanes have one row
 //   O = factor O + s V   rescaled and added up     a thread has one column, head_dim/8 rows
 //
-// The tokens x tokens matrix never leaves the chip: the only stores are O. A flaw is left, which
-// chapter 3 mends: a thread loads one key's row, element by element. So the 32 lanes of a warp ask for
-// 32 sectors at a time and use 2 bytes of each.
+// The tokens x tokens matrix never leaves the chip: the only stores are O. A flaw is left: a thread
+// loads one key's row, element by element. So the 32 lanes of a warp ask for 32 sectors at a time and
+// use 2 bytes of each.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -18,12 +18,13 @@
 
 #include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
+#include "parts/online_softmax.cuh"
 
 namespace tiling {
 
 constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
-constexpr int kThreads = 128;   // per block: one for each row of the K tile and of the V tile
+constexpr int kThreads = 128;   // per block
 constexpr int kPad = 2;         // halves: rows of an odd number of words start in different banks
 constexpr int kScorePad = 8;    // floats: 4 rows, read by 8 lanes each, are in 32 different banks
 
@@ -35,40 +36,6 @@ struct Tiles {
   half v[kKeyTile][kHeadDim + kPad];
   float s[kQueryRows][kKeyTile + kScorePad];  // scores, then weights
   float factor[kQueryRows];                   // what the rows of O must be multiplied with
-};
-
-// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
-// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
-// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
-template <int kLanes>
-struct OnlineSoftmax {
-  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // the sum of this lane's weights so far
-
-  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
-  // multiplied. At least one score of the row is not -inf.
-  template <int kCount>
-  __device__ float update(float (&scores)[kCount]) {
-    float new_max = row_max;
-    for (const float score : scores) new_max = fmaxf(new_max, score);
-    for (int step = kLanes / 2; step > 0; step /= 2)
-      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
-    const float factor = exp2f(row_max - new_max);
-    row_max = new_max;
-    row_sum *= factor;
-    for (float& score : scores) {
-      score = exp2f(score - new_max);
-      row_sum += score;
-    }
-    return factor;
-  }
-
-  // 1 / (sum of all weights): the factor at the end.
-  __device__ float inverse_sum() const {
-    float sum = row_sum;
-    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    return 1.0f / sum;
-  }
 };
 
 template <int kHeadDim>

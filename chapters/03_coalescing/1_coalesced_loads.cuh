@@ -1,12 +1,11 @@
-// Chapter 3, coalescing, step one: chapter 2 with coalesced loads of 16 bytes. Who computes what has
-// not changed:
+// Chapter 3, coalescing, step one: coalesced loads of 16 bytes, and the work dealt out as in chapter 2:
 //
 //   s = scale Q Kᵀ       scores of the tile        a thread has one key, for 8 rows
 //   s = softmax so far   online softmax            8 lanes have one row
 //   O = factor O + s V   rescaled and added up     a thread has one column, head_dim/8 rows
 //
-// One load of a warp brings 512 bytes from 16 sectors and uses all of them. Chapter 2 needs 8 loads
-// for as many bytes, and each of them touches 32 sectors.
+// One load of a warp brings 512 bytes from 16 sectors and uses all of them. Chapter 2 needs 8 loads for
+// as many bytes, and each of them touches 32 sectors.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -17,8 +16,11 @@
 
 #include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
+#include "../02_tiling/parts/online_softmax.cuh"
 
 namespace coalesced_loads {
+
+using tiling::OnlineSoftmax;
 
 constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
@@ -36,44 +38,10 @@ struct Tiles {
   float factor[kQueryRows];                   // what the rows of O must be multiplied with
 };
 
-// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
-// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
-// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
-template <int kLanes>
-struct OnlineSoftmax {
-  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // the sum of this lane's weights so far
-
-  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
-  // multiplied. At least one score of the row is not -inf.
-  template <int kCount>
-  __device__ float update(float (&scores)[kCount]) {
-    float new_max = row_max;
-    for (const float score : scores) new_max = fmaxf(new_max, score);
-    for (int step = kLanes / 2; step > 0; step /= 2)
-      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
-    const float factor = exp2f(row_max - new_max);
-    row_max = new_max;
-    row_sum *= factor;
-    for (float& score : scores) {
-      score = exp2f(score - new_max);
-      row_sum += score;
-    }
-    return factor;
-  }
-
-  // 1 / (sum of all weights): the factor at the end.
-  __device__ float inverse_sum() const {
-    float sum = row_sum;
-    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    return 1.0f / sum;
-  }
-};
-
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
 // neighbouring threads along head_dim. Rows from `valid` on become zero.
-template <int kRows, int kHeadDim, int kStride>
-__device__ void load_rows(const half* rows_global, int valid, half (*tile)[kStride]) {
+template <int kRows, int kHeadDim>
+__device__ void load_rows(const half* rows_global, int valid, half (*tile)[kHeadDim + kPad]) {
   constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
     // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at

@@ -1,4 +1,4 @@
-// Chapter 3, coalescing, step two: the same loads, and the work dealt out anew:
+// Chapter 3, coalescing, step two: the loads of step one, and the work dealt out anew:
 //
 //   s = scale Q Kᵀ       scores of the tile        a warp has 4 rows of its own, a lane 2 keys
 //   s = softmax so far   online softmax            32 lanes have one row
@@ -16,8 +16,11 @@
 
 #include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
+#include "../02_tiling/parts/online_softmax.cuh"
 
 namespace coalescing {
+
+using tiling::OnlineSoftmax;
 
 constexpr int kQueryRows = 16;  // queries per block
 constexpr int kKeyTile = 64;    // keys in shared memory at a time
@@ -32,40 +35,6 @@ struct Tiles {
   half k[kKeyTile][kHeadDim + kPad];
   half v[kKeyTile][kHeadDim + kPad];
   float4 s[kWarps][kKeyTile];  // weights of one key for the 4 rows of a warp
-};
-
-// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
-// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
-// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
-template <int kLanes>
-struct OnlineSoftmax {
-  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // the sum of this lane's weights so far
-
-  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
-  // multiplied. At least one score of the row is not -inf.
-  template <int kCount>
-  __device__ float update(float (&scores)[kCount]) {
-    float new_max = row_max;
-    for (const float score : scores) new_max = fmaxf(new_max, score);
-    for (int step = kLanes / 2; step > 0; step /= 2)
-      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
-    const float factor = exp2f(row_max - new_max);
-    row_max = new_max;
-    row_sum *= factor;
-    for (float& score : scores) {
-      score = exp2f(score - new_max);
-      row_sum += score;
-    }
-    return factor;
-  }
-
-  // 1 / (sum of all weights): the factor at the end.
-  __device__ float inverse_sum() const {
-    float sum = row_sum;
-    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    return 1.0f / sum;
-  }
 };
 
 // Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
@@ -104,7 +73,7 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
-  // A block is one (batch, head) and 16 of its query rows, a warp 4 of them.
+  // A block is one (batch, head) and 16 of its query rows.
   __shared__ Tiles<kHeadDim> tiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
@@ -115,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
   load_rows<kQueryRows, kHeadDim>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row,
                                   tiles.q);
 
-  // Who computes what: a lane has keys lane and lane + 32, then columns lane, lane + 32, ...
+  // Who computes what: a warp has 4 rows, a lane 2 keys, then columns lane, lane + 32, ...
   constexpr int kKeysPerLane = kKeyTile / 32, kColumnsPerLane = kHeadDim / 32;
   OnlineSoftmax<32> softmax[kRowsPerWarp];
   float output[kRowsPerWarp][kColumnsPerLane] = {};
@@ -128,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
     load_rows<kKeyTile, kHeadDim>(V + first_element, tokens - first_key, tiles.v);
     __syncthreads();
 
-    // Scores: a lane reads its keys 16 bytes at a time; Q is the same for the whole warp.
+    // Scores: lanes take neighbouring keys, 16 bytes at a time; Q is the same for the whole warp.
     float score[kRowsPerWarp][kKeysPerLane] = {};
 #pragma unroll 2
     for (int d = 0; d < kHeadDim; d += 8) {
@@ -154,16 +123,14 @@ __global__ void __launch_bounds__(kThreads)
           make_float4(score[0][j], score[1][j], score[2][j], score[3][j]);
     __syncwarp();
 
-    // Update O: lanes take neighbouring columns; a key's four weights are one load for all lanes.
+    // Update O: lanes take neighbouring columns; a weight is the same for the whole warp.
 #pragma unroll 8
     for (int j = 0; j < kKeyTile; ++j) {
-      const float4 weight = tiles.s[warp][j];
+      alignas(16) float weight[kRowsPerWarp];
+      reinterpret_cast<float4&>(weight) = tiles.s[warp][j];
       for (int c = 0; c < kColumnsPerLane; ++c) {
         const float v = __half2float(tiles.v[j][lane + 32 * c]);
-        output[0][c] += weight.x * v;
-        output[1][c] += weight.y * v;
-        output[2][c] += weight.z * v;
-        output[3][c] += weight.w * v;
+        for (int r = 0; r < kRowsPerWarp; ++r) output[r][c] += weight[r] * v;
       }
     }
     __syncthreads();

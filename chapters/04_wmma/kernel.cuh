@@ -21,8 +21,12 @@
 
 #include "../../common/attention/launch.cuh"
 #include "../../common/attention/shape.h"
+#include "../02_tiling/parts/online_softmax.cuh"
+#include "parts/rows.cuh"
 
 namespace wmma_attention {
+
+using tiling::OnlineSoftmax;
 
 namespace wmma = nvcuda::wmma;
 
@@ -51,124 +55,6 @@ struct alignas(32) Tiles {            // aligned as WMMA requires
   half p[kTile][kKeyTile + kPad];  // weights
 };
 
-// The softmax of one row whose scores come tile by tile, owned by kLanes neighbouring lanes that
-// hold different keys. Scores are in units of log2: a weight is 2^(score - row_max).
-// (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018.)
-template <int kLanes>
-struct OnlineSoftmax {
-  float row_max = -INFINITY;  // the largest score so far, the same in all lanes
-  float row_sum = 0.0f;       // the sum of this lane's weights so far
-
-  // Turns scores into weights and returns the factor, at most 1, by which all earlier sums must be
-  // multiplied. At least one score of the row is not -inf.
-  template <int kCount>
-  __device__ float update(float (&scores)[kCount]) {
-    float new_max = row_max;
-    for (const float score : scores) new_max = fmaxf(new_max, score);
-    for (int step = kLanes / 2; step > 0; step /= 2)
-      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
-    const float factor = exp2f(row_max - new_max);
-    row_max = new_max;
-    row_sum *= factor;
-    for (float& score : scores) {
-      score = exp2f(score - new_max);
-      row_sum += score;
-    }
-    return factor;
-  }
-
-  // 1 / (sum of all weights): the factor at the end.
-  __device__ float inverse_sum() const {
-    float sum = row_sum;
-    for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    return 1.0f / sum;
-  }
-};
-
-// Copies rows of [.., head_dim] from global memory to a tile of kRows rows, 16 bytes a thread and
-// neighbouring threads along head_dim. Rows from `valid` on become zero. A thread loads all of its
-// pieces, up to kMostLoads, before it stores the first: it waits for memory once, not once a piece.
-template <int kRows, int kHeadDim, int kThreads>
-__device__ void load_rows(const half* rows_global, int valid, unsigned thread,
-                          half (*tile)[kHeadDim + kPad]) {
-  constexpr int kPieces = kHeadDim / 8;            // pieces of 16 bytes per row
-  constexpr int kRowsAtOnce = kThreads / kPieces;  // with one piece a thread
-  constexpr int kCount = kRows / kRowsAtOnce;      // pieces of a thread
-  static_assert(kCount * kRowsAtOnce == kRows);
-  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
-  // Shared memory takes 16 bytes of eight neighbouring lanes at a time: a row or half a row, at
-  // head_dim 32 two rows. These two are taken four rows apart, where they lie in different banks.
-  int first = thread / kPieces;
-  if (kPieces < 8) first = first / 8 * 8 + first % 2 * 4 + first % 8 / 2;
-  const int d = thread % kPieces * 8;
-#pragma unroll 1
-  for (int part = 0; part < kRows; part += kAtOnce * kRowsAtOnce) {
-    uint4 piece[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int row = part + first + i * kRowsAtOnce;
-      const half* const from = rows_global + row * kHeadDim + d;
-      piece[i] = row < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      *reinterpret_cast<uint4*>(&tile[part + first + i * kRowsAtOnce][d]) = piece[i];
-  }
-}
-
-// K likewise, but transposed: neighbouring threads along the keys. A thread loads 16 bytes of its
-// key's row, far from its neighbours', and stores the 8 elements into 8 rows of the tile.
-template <int kHeadDim, int kKeyTile, int kThreads>
-__device__ void load_transposed(const half* rows_global, int valid, unsigned thread,
-                                half (*tile)[kKeyTile + kPad]) {
-  constexpr int kCount = kKeyTile * kHeadDim / 8 / kThreads;  // pieces of a thread
-  static_assert(kKeyTile % kThreads == 0);
-  constexpr int kAtOnce = kCount < kMostLoads ? kCount : kMostLoads;
-#pragma unroll 1
-  for (int part = 0; part < kHeadDim; part += kHeadDim * kAtOnce / kCount) {
-    uint4 piece[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int key = thread + i * kThreads % kKeyTile;
-      const int d = part + i * kThreads / kKeyTile * 8;
-      const half* const from = rows_global + key * kHeadDim + d;
-      piece[i] = key < valid ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int key = thread + i * kThreads % kKeyTile;
-      const int d = part + i * kThreads / kKeyTile * 8;
-      const half* elements = reinterpret_cast<const half*>(&piece[i]);
-      for (int e = 0; e < 8; ++e) tile[d + e][key] = elements[e];
-    }
-  }
-}
-
-// Rounds four neighbouring numbers to fp16 and stores them with one instruction, as a number of 64
-// bits. As two half2 they would be two stores wherever the compiler cannot prove that the address is
-// a multiple of 8.
-__device__ inline void store_half4(half* where, float4 x) {
-  const half2 low = __floats2half2_rn(x.x, x.y), high = __floats2half2_rn(x.z, x.w);
-  *reinterpret_cast<uint64_t*>(where) = reinterpret_cast<const uint32_t&>(low) |
-                                        uint64_t(reinterpret_cast<const uint32_t&>(high)) << 32;
-}
-
-// Multiplies each row of O by its factor, which the row's two lanes pass in. The factors are written
-// to the first 16 columns of s and loaded as a fragment of O's type: of two such fragments elements i
-// belong to the same row.
-template <int kFragments, int kStride>
-__device__ void scale_rows(Accumulator (&o_frag)[kFragments], float factor, float (*s)[kStride]) {
-  const int row = threadIdx.x % 32 / 2, first = threadIdx.x % 2 * 4;
-  __syncwarp();  // s has been read
-  for (int column = first; column < kTile; column += 8)
-    reinterpret_cast<float4&>(s[row][column]) = make_float4(factor, factor, factor, factor);
-  __syncwarp();
-  Accumulator factor_frag;
-  wmma::load_matrix_sync(factor_frag, &s[0][0], kStride, wmma::mem_row_major);
-  for (Accumulator& o : o_frag)
-    for (int i = 0; i < o.num_elements; ++i) o.x[i] *= factor_frag.x[i];
-}
-
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
@@ -181,8 +67,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
   // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
-  load_rows<kTile, kHeadDim, 32>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row,
-                                 lane, tiles.q);
+  load_rows<kTile, kHeadDim, 32, kMostLoads>(Q + matrix + int64_t(first_row) * kHeadDim,
+                                             tokens - first_row, lane, tiles.q);
   __syncwarp();
   QueryFragment q_frag[kHeadDim / kTile];
   for (int d = 0; d < kHeadDim; d += kTile)
@@ -200,9 +86,10 @@ __global__ void __launch_bounds__(kThreads)
     // Load K, then V, the whole block. Keys past the last token are zero, since a weight of 0
     // does not save us from NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_transposed<kHeadDim, kKeyTile, kThreads>(K + first_element, tokens - first_key, thread,
-                                                  tiles.k);
-    load_rows<kKeyTile, kHeadDim, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);
+    load_transposed<kHeadDim, kKeyTile, kThreads, kMostLoads>(K + first_element, tokens - first_key,
+                                                              thread, tiles.k);
+    load_rows<kKeyTile, kHeadDim, kThreads, kMostLoads>(V + first_element, tokens - first_key,
+                                                        thread, tiles.v);
     __syncwarp();
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.

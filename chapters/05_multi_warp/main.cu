@@ -15,10 +15,10 @@ namespace {
 const char* const kChapter = "05_multi_warp";
 const std::vector<lab::AttentionStep> kSteps = {
     {.name = "wmma", .attention = wmma_attention::attention, .tensor_cores = true},
-    {.name = "4 warps", .attention = multi_warp::attention_of<4>, .tensor_cores = true},
-    {.name = "8 warps", .attention = multi_warp::attention_of<8>, .tensor_cores = true},
+    {.name = "4 warps", .attention = multi_warp::attention_with<4>, .tensor_cores = true},
+    {.name = "8 warps", .attention = multi_warp::attention_with<8>, .tensor_cores = true},
     {.name = "16 warps",
-     .attention = multi_warp::attention_of_16_warps,
+     .attention = multi_warp::attention_with_16_warps,
      .tensor_cores = true,
      .variant = true},
     {.name = "24 resident",

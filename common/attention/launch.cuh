@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "shape.h"
 
@@ -29,6 +30,21 @@ inline void require_alignment(std::initializer_list<const half*> arrays, const c
 inline AttentionKernel kernel_for(int head_dim, AttentionKernel of_32, AttentionKernel of_64,
                                   AttentionKernel of_128) {
   return head_dim == 32 ? of_32 : head_dim == 64 ? of_64 : of_128;
+}
+
+// f(constant), where constant is head_dim as a std::integral_constant: f chooses a template's instance by
+// it. require_attention_shape() has checked head_dim.
+template <class F>
+auto with_head_dim(int head_dim, const F& f) {
+  if (head_dim == 32) return f(std::integral_constant<int, 32>{});
+  if (head_dim == 64) return f(std::integral_constant<int, 64>{});
+  return f(std::integral_constant<int, 128>{});
+}
+
+// Lets a kernel have so many bytes of shared memory per block. More than 48 KiB is only given on request.
+template <class Kernel>
+void allow_shared_memory(Kernel* kernel, int bytes) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
 // A number of blocks as a one-dimensional grid. Throws std::invalid_argument beyond the limit of
@@ -66,8 +82,8 @@ inline int shared_limit() {
   return bytes;
 }
 
-// Warps a block: 2, 4 or 8, whichever gives the busiest SM the least work, and more of them where
-// that is equal. A block's work is 1 for each warp, with its warp_rows query rows, and 1 for the
+// The number of warps a block, 2, 4 or 8, that gives the busiest SM the least work; the most where
+// several do. A block's work is 1 for each warp, with its warp_rows query rows, and 1 for the
 // loads of K and V. More warps share each load, but a few large blocks leave SMs idle.
 inline int warps_for(const AttentionShape& shape, int warp_rows) {
   int device = 0, sms = 1, best = 8;
@@ -83,4 +99,13 @@ inline int warps_for(const AttentionShape& shape, int warp_rows) {
     best = warps;
   }
   return best;
+}
+
+// f(constant), where constant is warps_for() as a std::integral_constant.
+template <class F>
+void with_warps(const AttentionShape& shape, int warp_rows, const F& f) {
+  const int warps = warps_for(shape, warp_rows);
+  if (warps == 2) return f(std::integral_constant<int, 2>{});
+  if (warps == 4) return f(std::integral_constant<int, 4>{});
+  return f(std::integral_constant<int, 8>{});
 }

@@ -181,7 +181,7 @@ TEST_CASE("attention: what it cannot do it refuses, naming shape and limit") {
 namespace {
 
 // attention() with the kernels of one mutant; grids and arguments as in kernel.cuh.
-lab::testing::AnyAttention attention_of(const lab::testing::Mutants& mutants, size_t number) {
+lab::testing::AnyAttention mutant_attention(const lab::testing::Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     using naive_attention::blocks_for, naive_attention::kThreads, lab::testing::launch;
@@ -212,7 +212,7 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
 
   // Without a bug the same machinery finds nothing.
   for (const AttentionCase& problem : cases) {
-    const Outcome outcome = lab::testing::run_attention(attention_of(mutants, 0), problem);
+    const Outcome outcome = lab::testing::run_attention(mutant_attention(mutants, 0), problem);
     CAPTURE(problem.name);
     CHECK_MESSAGE(outcome.caught_by == "", outcome.details);
   }
@@ -220,7 +220,7 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
     Outcome outcome;
     for (const AttentionCase& problem : cases) {
       if (!outcome.caught_by.empty()) break;
-      outcome = lab::testing::run_attention(attention_of(mutants, i + 1), problem);
+      outcome = lab::testing::run_attention(mutant_attention(mutants, i + 1), problem);
     }
     CAPTURE(bugs[i].name);
     CAPTURE(outcome.details);

@@ -93,7 +93,7 @@ TEST_CASE("counters: no bank conflicts") {
 
 namespace {
 
-AnyAttention attention_of(const Mutants& mutants, size_t number) {
+AnyAttention mutant_attention(const Mutants& mutants, size_t number) {
   return [&mutants, number](const half* Q, const half* K, const half* V, half* O,
                             const AttentionShape& shape, cudaStream_t stream) {
     launch(mutants.kernel(number, "attention_kernel", {shape.head_dim}),
@@ -106,6 +106,6 @@ AnyAttention attention_of(const Mutants& mutants, size_t number) {
 
 TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("toolkit")) {
   check_planted_bugs("chapters/02_tiling/kernel.cuh", "tiling",
-                     planted_bugs("02_tiling", "attention"), attention_of,
+                     planted_bugs("02_tiling", "attention"), mutant_attention,
                      "const auto instance = &attention_kernel<64>;");
 }

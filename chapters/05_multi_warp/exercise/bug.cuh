@@ -34,7 +34,7 @@ using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, 
 using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
 
 // What a warp keeps in shared memory. Q is in fragments before there are scores.
-struct alignas(32) WarpTiles {
+struct alignas(32) Tiles {
   union {
     half q[kTile][kHeadDim + kPad];
     float s[kTile][kKeyTile + kPad];  // scores, then factors of O, at the end O itself
@@ -43,10 +43,10 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-struct alignas(32) Tiles {            // aligned as WMMA requires
+struct alignas(32) BlockTiles {       // aligned as WMMA requires
   half k[kHeadDim][kKeyTile + kPad];  // transposed
   half v[kKeyTile][kHeadDim + kPad];
-  WarpTiles warps[kWarps];
+  Tiles warps[kWarps];
 };
 
 // Copies kRows rows of [.., head_dim] from global memory to a tile with kCount threads, this one
@@ -94,18 +94,19 @@ __global__ void __launch_bounds__(kThreads)
     attention_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as K, V and O
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
-  __shared__ Tiles tiles;
+  __shared__ BlockTiles block;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  WarpTiles& own = tiles.warps[warp];
+  Tiles& tiles = block.warps[warp];
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kTile;
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
-  load_rows<kTile, 32>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row, lane, own.q);
+  load_rows<kTile, 32>(Q + matrix + int64_t(first_row) * kHeadDim, tokens - first_row, lane,
+                       tiles.q);
   __syncwarp();
   QueryFragment q_frag[kHeadDim / kTile];
   for (int d = 0; d < kHeadDim; d += kTile)
-    wmma::load_matrix_sync(q_frag[d / kTile], &own.q[0][d], kHeadDim + kPad);
+    wmma::load_matrix_sync(q_frag[d / kTile], &tiles.q[0][d], kHeadDim + kPad);
 
   // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys.
   const int row = lane / 2;
@@ -118,8 +119,8 @@ __global__ void __launch_bounds__(kThreads)
     // Load with all warps. Keys past the last token are zero: a weight of 0 does not save us from
     // NaN in V.
     const int64_t first_element = matrix + int64_t(first_key) * kHeadDim;
-    load_transposed<kThreads>(K + first_element, tokens - first_key, thread, tiles.k);
-    load_rows<kKeyTile, kThreads>(V + first_element, tokens - first_key, thread, tiles.v);
+    load_transposed<kThreads>(K + first_element, tokens - first_key, thread, block.k);
+    load_rows<kKeyTile, kThreads>(V + first_element, tokens - first_key, thread, block.v);
     __syncthreads();
 
     // Scores: 16 keys at a time, summed up over head_dim in registers.
@@ -128,10 +129,10 @@ __global__ void __launch_bounds__(kThreads)
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
         KeyFragment k_frag;
-        wmma::load_matrix_sync(k_frag, &tiles.k[d][j], kKeyTile + kPad);
+        wmma::load_matrix_sync(k_frag, &block.k[d][j], kKeyTile + kPad);
         wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
       }
-      wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
+      wmma::store_matrix_sync(&tiles.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
     }
     __syncwarp();  // the scores are there
 
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
     float tile_max = -INFINITY;
     for (int i = 0; i < kKeyTile / 2; ++i) {
       const bool valid = first_key + column(i) < tokens;
-      weight[i] = valid ? own.s[row][column(i)] * scale_log2 : -INFINITY;
+      weight[i] = valid ? tiles.s[row][column(i)] * scale_log2 : -INFINITY;
       tile_max = fmaxf(tile_max, weight[i]);
     }
     tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
@@ -150,18 +151,18 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kKeyTile / 2; ++i) {
       weight[i] = exp2f(weight[i] - row_max);
       row_sum += weight[i];
-      own.p[row][column(i)] = __float2half(weight[i]);
+      tiles.p[row][column(i)] = __float2half(weight[i]);
     }
 
     // Update O.
-    if (__all_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
+    if (__all_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, tiles.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {
       WeightFragment p_frag;
-      wmma::load_matrix_sync(p_frag, &own.p[0][j], kKeyTile + kPad);
+      wmma::load_matrix_sync(p_frag, &tiles.p[0][j], kKeyTile + kPad);
       for (int d = 0; d < kHeadDim; d += kTile) {
         ValueFragment v_frag;
-        wmma::load_matrix_sync(v_frag, &tiles.v[j][d], kHeadDim + kPad);
+        wmma::load_matrix_sync(v_frag, &block.v[j][d], kHeadDim + kPad);
         wmma::mma_sync(o_frag[d / kTile], p_frag, v_frag, o_frag[d / kTile]);
       }
     }
@@ -170,16 +171,17 @@ __global__ void __launch_bounds__(kThreads)
 
   // Write O once, divided by the sum of the weights.
   row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 1);
-  scale_rows(o_frag, 1.0f / row_sum, own.s);
+  scale_rows(o_frag, 1.0f / row_sum, tiles.s);
   __syncwarp();
   for (int d = 0; d < kHeadDim; d += kTile)
-    wmma::store_matrix_sync(&own.s[0][d], o_frag[d / kTile], kKeyTile + kPad, wmma::mem_row_major);
+    wmma::store_matrix_sync(&tiles.s[0][d], o_frag[d / kTile], kKeyTile + kPad,
+                            wmma::mem_row_major);
   __syncwarp();
   for (int i = lane; i < kTile * kHeadDim / 2; i += 32) {
     const int o_row = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
     if (first_row + o_row < tokens)
       *reinterpret_cast<half2*>(O + matrix + int64_t(first_row + o_row) * kHeadDim + d) =
-          __floats2half2_rn(own.s[o_row][d], own.s[o_row][d + 1]);
+          __floats2half2_rn(tiles.s[o_row][d], tiles.s[o_row][d + 1]);
   }
 }
 

@@ -13,56 +13,55 @@
 #include "05_multi_warp/more_resident.cuh"  // variants/more_resident.diff
 
 using namespace lab::testing;
-using multi_warp::attention_of;
 
 TEST_CASE("attention: every shape, as many warps as it takes") {
   check_every_shape(multi_warp::attention);
 }
-TEST_CASE("attention: every shape, 4 warps") { check_every_shape(attention_of<4>); }
-TEST_CASE("attention: every shape, 8 warps") { check_every_shape(attention_of<8>); }
+TEST_CASE("attention: every shape, 4 warps") { check_every_shape(multi_warp::attention_with<4>); }
+TEST_CASE("attention: every shape, 8 warps") { check_every_shape(multi_warp::attention_with<8>); }
 TEST_CASE("attention: unusual scores") {
-  check_unusual_scores(attention_of<4>);
-  check_unusual_scores(attention_of<8>);
+  check_unusual_scores(multi_warp::attention_with<4>);
+  check_unusual_scores(multi_warp::attention_with<8>);
 }
 TEST_CASE("attention: rounded once") {
-  check_rounding(attention_of<4>);
-  check_rounding(attention_of<8>);
+  check_rounding(multi_warp::attention_with<4>);
+  check_rounding(multi_warp::attention_with<8>);
 }
 TEST_CASE("attention: arrays from PyTorch") {
-  check_pytorch(attention_of<4>);
-  check_pytorch(attention_of<8>);
+  check_pytorch(multi_warp::attention_with<4>);
+  check_pytorch(multi_warp::attention_with<8>);
 }
 TEST_CASE("attention: a trained DeiT-Tiny") {
-  check_deit_tiny(attention_of<4>);
-  check_deit_tiny(attention_of<8>);
+  check_deit_tiny(multi_warp::attention_with<4>);
+  check_deit_tiny(multi_warp::attention_with<8>);
 }
 TEST_CASE("attention: the same bits twice") {
-  check_same_bits(attention_of<4>);
-  check_same_bits(attention_of<8>);
+  check_same_bits(multi_warp::attention_with<4>);
+  check_same_bits(multi_warp::attention_with<8>);
 }
 TEST_CASE("attention: more warps, with head_dim 64") {
   if (skipped("more warps")) return;
   if (shared_limit() < 128 * 1024) return;  // a block of 16 warps needs 126 KiB
-  for (const AnyAttention& attention :
-       {AnyAttention(multi_warp::attention_of_16_warps), AnyAttention(more_resident::attention)}) {
+  for (const AnyAttention& attention : {AnyAttention(multi_warp::attention_with_16_warps),
+                                        AnyAttention(more_resident::attention)}) {
     for (const int tokens : {1, 17, 127, 257, 577})
       check_right(attention, random_case(1, 2, tokens, 64, uint64_t(tokens)));
     check_right(attention, stepped_case(1, 2, 197, 64, {0, 100, -100, 50}));
   }
   const AttentionShape narrow = random_case(1, 1, 16, 32).problem.shape;
   CHECK_THROWS_AS(
-      multi_warp::attention_of_16_warps(nullptr, nullptr, nullptr, nullptr, narrow, nullptr),
+      multi_warp::attention_with_16_warps(nullptr, nullptr, nullptr, nullptr, narrow, nullptr),
       std::invalid_argument);
 }
 TEST_CASE("attention: what it cannot do it refuses") {
-  check_refusals(attention_of<4>, 4);
-  check_refusals(attention_of<8>, 4);
+  check_refusals(multi_warp::attention_with<4>, 4);
+  check_refusals(multi_warp::attention_with<8>, 4);
 }
-TEST_CASE("checked: without a finding") { check_without_findings(attention_of<4>); }
+TEST_CASE("checked: without a finding") { check_without_findings(multi_warp::attention_with<4>); }
 TEST_CASE("counters: more warps ask for less or reside in greater number, and what that costs") {
   if (skipped_without_counters("more warps")) return;
   if (shared_limit() < 128 * 1024) return;
-  run_for_counters(multi_warp::attention_of_16_warps, 1, 2, 577, 64);
+  run_for_counters(multi_warp::attention_with_16_warps, 1, 2, 577, 64);
   CHECK(counted("K", "load/bytes_asked") == 3.0 * 2 * 577 * 64 * 2);  // 577 rows: 3 times 256
   CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") == 1);
   CHECK(lab::vgpu::counter("/local_bytes_per_thread") == 0);
@@ -100,7 +99,7 @@ void check_bytes() {
       CAPTURE(kWarps);
       CAPTURE(tokens);
       CAPTURE(head_dim);
-      run_for_counters(attention_of<kWarps>, 1, heads, tokens, head_dim);
+      run_for_counters(multi_warp::attention_with<kWarps>, 1, heads, tokens, head_dim);
       const int rows = 16 * kWarps;  // of a block
       const double row_blocks = (tokens + rows - 1) / rows;
       const double elements = double(heads) * tokens * head_dim, bytes = row_blocks * elements * 2;
@@ -137,7 +136,7 @@ void check_bytes() {
       // Written to shared memory. By a block: Q of each warp, K and V of each tile. By a warp with
       // rows: scores and weights of each tile; factors of O, 16 columns, twice, in the first tile
       // and at the end; O itself. (All scores are equal: no later tile has factors.)
-      run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
+      run_for_counters(multi_warp::attention_with<kWarps>, equal_scores(heads, tokens, head_dim));
       const double of_a_warp = 16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
             heads * (row_blocks * (tiles * 2 * key_tile * head_dim * 2 + rows * head_dim * 2) +
@@ -170,12 +169,12 @@ TEST_CASE("counters: the tile is what the device has room for") {
     };
     CHECK(four.shared_bytes == bytes(four.key_tile, 4));
     CHECK(eight.shared_bytes == bytes(eight.key_tile, 8));
-    run_for_counters(attention_of<8>, 1, 1, 65, head_dim);
+    run_for_counters(multi_warp::attention_with<8>, 1, 1, 65, head_dim);
     CHECK(lab::vgpu::counter("/dynamic_shared") == eight.shared_bytes);
     // Registers stop neither two blocks of 8 warps nor four of 4, unless fragments take them all.
     const double fewest = small ? 1 : head_dim < 128 ? 2 : 1;
     CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") >= fewest);
-    run_for_counters(attention_of<4>, 1, 1, 65, head_dim);
+    run_for_counters(multi_warp::attention_with<4>, 1, 1, 65, head_dim);
     CHECK(lab::vgpu::counter("/occupancy/blocks_per_sm") >= (small ? 1 : 2 * fewest));
   }
 }
@@ -183,8 +182,8 @@ TEST_CASE("counters: the tile is what the device has room for") {
 TEST_CASE("counters: no bank conflicts") {
   if (skipped_without_counters("counters")) return;
   for (const int head_dim : {32, 64, 128})
-    for (const AnyAttention& attention :
-         {AnyAttention(attention_of<4>), AnyAttention(attention_of<8>)}) {
+    for (const AnyAttention& attention : {AnyAttention(multi_warp::attention_with<4>),
+                                          AnyAttention(multi_warp::attention_with<8>)}) {
       CAPTURE(head_dim);
       run_for_counters(attention, 1, 2, 197, head_dim);
       CHECK(shared_wavefronts() > 0);
@@ -200,10 +199,10 @@ TEST_CASE("counters: a lower limit than chapter 4's where all SMs have work") {
     CAPTURE(head_dim);
     run_for_counters(wmma_attention::attention, 1, heads, 128, head_dim);
     const double one = lab::vgpu::counter("/limit/us");
-    run_for_counters(attention_of<4>, 1, heads, 128, head_dim);
+    run_for_counters(multi_warp::attention_with<4>, 1, heads, 128, head_dim);
     const double four = lab::vgpu::counter("/limit/us");
     CHECK(four < one);
-    run_for_counters(attention_of<8>, 1, heads, 128, head_dim);
+    run_for_counters(multi_warp::attention_with<8>, 1, heads, 128, head_dim);
     CHECK(lab::vgpu::counter("/limit/us") < one);
   }
 }

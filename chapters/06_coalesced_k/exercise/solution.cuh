@@ -52,7 +52,7 @@ using ValueFragment = wmma::fragment<wmma::matrix_b, kTile, kTile, kTile, half, 
 using Accumulator = wmma::fragment<wmma::accumulator, kTile, kTile, kTile, float>;
 
 // What a warp keeps in shared memory. Q is in fragments before there are scores.
-struct alignas(32) WarpTiles {
+struct alignas(32) Tiles {
   union {
     half q[kTile][kHeadDim + kPad];
     float s[kTile][kKeyTile + kPad];  // scores, then factors of O, at the end O itself
@@ -61,10 +61,10 @@ struct alignas(32) WarpTiles {
 };
 
 // What a block keeps in shared memory.
-struct alignas(32) Tiles {
+struct alignas(32) BlockTiles {
   half k[kStages][kKeyTile][kHeadDim + kPad];
   half v[kStages][kKeyTile][kHeadDim + kPad];
-  WarpTiles warps[kWarps];
+  Tiles warps[kWarps];
 };
 
 // Begins to copy kRows rows of [.., head_dim] from global memory to a tile with kCount threads,
@@ -121,9 +121,9 @@ __global__ void __launch_bounds__(kThreads)
                      int queries, int keys, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  Tiles& tiles = *reinterpret_cast<Tiles*>(shared_memory);
+  BlockTiles& block = *reinterpret_cast<BlockTiles*>(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  WarpTiles& own = tiles.warps[warp];
+  Tiles& tiles = block.warps[warp];
   const int row_blocks = (queries + kQueryRows - 1) / kQueryRows;
   const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kTile;
   const int64_t q_matrix = int64_t(blockIdx.x / row_blocks) * queries * kHeadDim;  // in elements
@@ -132,14 +132,14 @@ __global__ void __launch_bounds__(kThreads)
   // Q, and the first tiles of K and V on their way behind it.
   const int q_rows = max(0, queries - first_row);
   load_rows_async<kTile, 32>(Q + q_matrix + int64_t(q_rows > 0 ? first_row : 0) * kHeadDim, q_rows,
-                             lane, own.q);
+                             lane, tiles.q);
   __pipeline_commit();
   const auto load_tiles = [&](int first_key, int stage) {
     const int64_t first_element = k_matrix + int64_t(first_key) * kHeadDim;
     load_rows_async<kKeyTile, kThreads>(K + first_element, keys - first_key, thread,
-                                        tiles.k[stage]);
+                                        block.k[stage]);
     load_rows_async<kKeyTile, kThreads>(V + first_element, keys - first_key, thread,
-                                        tiles.v[stage]);
+                                        block.v[stage]);
     __pipeline_commit();
   };
   load_tiles(0, 0);
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();
   QueryFragment q_frag[kHeadDim / kTile];
   for (int d = 0; d < kHeadDim; d += kTile)
-    wmma::load_matrix_sync(q_frag[d / kTile], &own.q[0][d], kHeadDim + kPad);
+    wmma::load_matrix_sync(q_frag[d / kTile], &tiles.q[0][d], kHeadDim + kPad);
 
   // Who computes what: the warp its products; two lanes the softmax of a row, in turns of 4 keys.
   const int row = lane / 2;
@@ -178,10 +178,10 @@ __global__ void __launch_bounds__(kThreads)
       wmma::fill_fragment(s_frag, 0.0f);
       for (int d = 0; d < kHeadDim; d += kTile) {
         KeyFragment k_frag;
-        wmma::load_matrix_sync(k_frag, &tiles.k[stage][j][d], kHeadDim + kPad);
+        wmma::load_matrix_sync(k_frag, &block.k[stage][j][d], kHeadDim + kPad);
         wmma::mma_sync(s_frag, q_frag[d / kTile], k_frag, s_frag);
       }
-      wmma::store_matrix_sync(&own.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
+      wmma::store_matrix_sync(&tiles.s[0][j], s_frag, kKeyTile + kPad, wmma::mem_row_major);
     }
     __syncwarp();  // the scores are there
 
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
     alignas(16) float weight[kKeyTile / 2];
     float tile_max = -INFINITY;
     for (int i = 0; i < kKeyTile / 2; i += 4)
-      reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(own.s[row][column(i)]);
+      reinterpret_cast<float4&>(weight[i]) = reinterpret_cast<float4&>(tiles.s[row][column(i)]);
     for (int i = 0; i < kKeyTile / 2; ++i) {
       weight[i] = first_key + column(i) < keys ? weight[i] * scale_log2 : -INFINITY;
       tile_max = fmaxf(tile_max, weight[i]);
@@ -200,17 +200,17 @@ __global__ void __launch_bounds__(kThreads)
     row_sum *= factor;
     for (int i = 0; i < kKeyTile / 2; ++i) row_sum += weight[i] = exp2f(weight[i] - row_max);
     for (int i = 0; i < kKeyTile / 2; i += 4)
-      store_half4(&own.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
+      store_half4(&tiles.p[row][column(i)], reinterpret_cast<float4&>(weight[i]));
 
     // Update O. Where no row's maximum has grown there is nothing to rescale.
-    if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, own.s);
+    if (__any_sync(0xffffffffu, factor != 1.0f)) scale_rows(o_frag, factor, tiles.s);
     __syncwarp();
     for (int j = 0; j < kKeyTile; j += kTile) {
       WeightFragment p_frag;
-      wmma::load_matrix_sync(p_frag, &own.p[0][j], kKeyTile + kPad);
+      wmma::load_matrix_sync(p_frag, &tiles.p[0][j], kKeyTile + kPad);
       for (int d = 0; d < kHeadDim; d += kTile) {
         ValueFragment v_frag;
-        wmma::load_matrix_sync(v_frag, &tiles.v[stage][j][d], kHeadDim + kPad);
+        wmma::load_matrix_sync(v_frag, &block.v[stage][j][d], kHeadDim + kPad);
         wmma::mma_sync(o_frag[d / kTile], p_frag, v_frag, o_frag[d / kTile]);
       }
     }
@@ -218,16 +218,17 @@ __global__ void __launch_bounds__(kThreads)
 
   // Write O once, divided by the sum of the weights.
   row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 1);
-  scale_rows(o_frag, 1.0f / row_sum, own.s);
+  scale_rows(o_frag, 1.0f / row_sum, tiles.s);
   __syncwarp();
   for (int d = 0; d < kHeadDim; d += kTile)
-    wmma::store_matrix_sync(&own.s[0][d], o_frag[d / kTile], kKeyTile + kPad, wmma::mem_row_major);
+    wmma::store_matrix_sync(&tiles.s[0][d], o_frag[d / kTile], kKeyTile + kPad,
+                            wmma::mem_row_major);
   __syncwarp();
   for (int i = lane; i < kTile * kHeadDim / 2; i += 32) {
     const int o_row = i / (kHeadDim / 2), d = i % (kHeadDim / 2) * 2;
     if (first_row + o_row < queries)
       *reinterpret_cast<half2*>(O + q_matrix + int64_t(first_row + o_row) * kHeadDim + d) =
-          __floats2half2_rn(own.s[o_row][d], own.s[o_row][d + 1]);
+          __floats2half2_rn(tiles.s[o_row][d], tiles.s[o_row][d + 1]);
   }
 }
 
@@ -238,9 +239,9 @@ inline void attention(const half* Q, const half* K, const half* V, half* O,
   const int row_blocks = (shape.tokens + kQueryRows - 1) / kQueryRows;
   // Two stages need more than the 48 KiB that a block gets without asking.
   cudaFuncSetAttribute(attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       sizeof(Tiles));
-  attention_kernel<<<unsigned(shape.matrices() * row_blocks), kThreads, sizeof(Tiles), stream>>>(
-      Q, K, V, O, shape.tokens, keys, shape.scale * kLog2E);
+                       sizeof(BlockTiles));
+  attention_kernel<<<unsigned(shape.matrices() * row_blocks), kThreads, sizeof(BlockTiles),
+                     stream>>>(Q, K, V, O, shape.tokens, keys, shape.scale * kLog2E);
 }
 
 }  // namespace exercise

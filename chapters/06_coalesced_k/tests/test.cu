@@ -12,32 +12,31 @@
 #include "06_coalesced_k/no_padding.cuh"  // variants/no_padding.diff
 
 using namespace lab::testing;
-using coalesced_k::attention_of;
 
 TEST_CASE("attention: every shape, as many warps as it takes") {
   check_every_shape(coalesced_k::attention);
 }
-TEST_CASE("attention: every shape, 4 warps") { check_every_shape(attention_of<4>); }
-TEST_CASE("attention: every shape, 8 warps") { check_every_shape(attention_of<8>); }
+TEST_CASE("attention: every shape, 4 warps") { check_every_shape(coalesced_k::attention_with<4>); }
+TEST_CASE("attention: every shape, 8 warps") { check_every_shape(coalesced_k::attention_with<8>); }
 TEST_CASE("attention: unusual scores") {
-  check_unusual_scores(attention_of<4>);
-  check_unusual_scores(attention_of<8>);
+  check_unusual_scores(coalesced_k::attention_with<4>);
+  check_unusual_scores(coalesced_k::attention_with<8>);
 }
 TEST_CASE("attention: rounded once") {
-  check_rounding(attention_of<4>);
-  check_rounding(attention_of<8>);
+  check_rounding(coalesced_k::attention_with<4>);
+  check_rounding(coalesced_k::attention_with<8>);
 }
 TEST_CASE("attention: arrays from PyTorch") {
-  check_pytorch(attention_of<4>);
-  check_pytorch(attention_of<8>);
+  check_pytorch(coalesced_k::attention_with<4>);
+  check_pytorch(coalesced_k::attention_with<8>);
 }
 TEST_CASE("attention: a trained DeiT-Tiny") {
-  check_deit_tiny(attention_of<4>);
-  check_deit_tiny(attention_of<8>);
+  check_deit_tiny(coalesced_k::attention_with<4>);
+  check_deit_tiny(coalesced_k::attention_with<8>);
 }
 TEST_CASE("attention: the same bits twice") {
-  check_same_bits(attention_of<4>);
-  check_same_bits(attention_of<8>);
+  check_same_bits(coalesced_k::attention_with<4>);
+  check_same_bits(coalesced_k::attention_with<8>);
 }
 TEST_CASE("attention: without padding") {
   if (skipped("no padding")) return;
@@ -47,8 +46,8 @@ TEST_CASE("attention: without padding") {
   check_right(no_padding::attention, stepped_case(1, 2, 197, 64, {0, 100, -100, 50}));
 }
 TEST_CASE("attention: what it cannot do it refuses") {
-  check_refusals(attention_of<4>, 4);
-  check_refusals(attention_of<8>, 4);
+  check_refusals(coalesced_k::attention_with<4>, 4);
+  check_refusals(coalesced_k::attention_with<8>, 4);
 }
 TEST_CASE("counters: without padding a fragment of K takes eight times as long") {
   if (skipped_without_counters("no padding")) return;
@@ -58,7 +57,7 @@ TEST_CASE("counters: without padding a fragment of K takes eight times as long")
   CHECK(lab::vgpu::counter("/shared/load/conflicts") == 12.0 * 13 * 4 * 16 * 4 * 7);
   CHECK(lab::vgpu::counter("/shared/store/conflicts") == 0);
 }
-TEST_CASE("checked: without a finding") { check_without_findings(attention_of<4>); }
+TEST_CASE("checked: without a finding") { check_without_findings(coalesced_k::attention_with<4>); }
 TEST_CASE("all checks, six schedules") { check_all_checks("chapter6"); }
 TEST_CASE("program: the whole way on a photo") {
   check_program("chapter6", {"multi-warp", "coalesced K"});
@@ -88,7 +87,7 @@ void check_bytes() {
       CAPTURE(kWarps);
       CAPTURE(tokens);
       CAPTURE(head_dim);
-      run_for_counters(attention_of<kWarps>, 1, heads, tokens, head_dim);
+      run_for_counters(coalesced_k::attention_with<kWarps>, 1, heads, tokens, head_dim);
       const int rows = 16 * kWarps;  // of a block
       const double row_blocks = (tokens + rows - 1) / rows;
       const double elements = double(heads) * tokens * head_dim, bytes = row_blocks * elements * 2;
@@ -124,7 +123,7 @@ void check_bytes() {
       // Written to shared memory. By a block: Q of each warp, K and V of each tile. By a warp with
       // rows: scores and weights of each tile; factors of O, 16 columns, twice, in the first tile
       // and at the end; O itself. (All scores are equal: no later tile has factors.)
-      run_for_counters(attention_of<kWarps>, equal_scores(heads, tokens, head_dim));
+      run_for_counters(coalesced_k::attention_with<kWarps>, equal_scores(heads, tokens, head_dim));
       const double of_a_warp = 16 * (tiles * key_tile * (4 + 2) + 2 * 16 * 4 + head_dim * 4);
       CHECK(lab::vgpu::counter("/shared/store/bytes_asked") ==
             heads * (row_blocks * (tiles * 2 * key_tile * head_dim * 2 + rows * head_dim * 2) +
@@ -155,7 +154,7 @@ TEST_CASE("counters: what stands in shared memory") {
     CHECK(four.shared_bytes == bytes(64, 4));
     CHECK(eight.key_tile == (bytes(64, 8) <= limit ? 64 : 32));
     CHECK(eight.shared_bytes == bytes(eight.key_tile, 8));
-    run_for_counters(attention_of<8>, 1, 1, 65, head_dim);
+    run_for_counters(coalesced_k::attention_with<8>, 1, 1, 65, head_dim);
     CHECK(lab::vgpu::counter("/dynamic_shared") == eight.shared_bytes);
   }
 }
@@ -163,8 +162,8 @@ TEST_CASE("counters: what stands in shared memory") {
 TEST_CASE("counters: no bank conflict at all, those of the K tile included") {
   if (skipped_without_counters("counters")) return;
   for (const int head_dim : {32, 64, 128})
-    for (const AnyAttention& attention :
-         {AnyAttention(attention_of<4>), AnyAttention(attention_of<8>)}) {
+    for (const AnyAttention& attention : {AnyAttention(coalesced_k::attention_with<4>),
+                                          AnyAttention(coalesced_k::attention_with<8>)}) {
       CAPTURE(head_dim);
       run_for_counters(attention, 1, 2, 197, head_dim);
       CHECK(shared_wavefronts() > 0);
@@ -184,8 +183,10 @@ TEST_CASE("counters: a lower limit than chapter 5's") {
       return std::pair(lab::vgpu::counter("/limits/L1~1shared"), lab::vgpu::counter("/limit/us"));
     };
     for (const auto& [before, after] :
-         {std::pair<AnyAttention, AnyAttention>(multi_warp::attention_of<4>, attention_of<4>),
-          std::pair<AnyAttention, AnyAttention>(multi_warp::attention_of<8>, attention_of<8>)}) {
+         {std::pair<AnyAttention, AnyAttention>(multi_warp::attention_with<4>,
+                                                coalesced_k::attention_with<4>),
+          std::pair<AnyAttention, AnyAttention>(multi_warp::attention_with<8>,
+                                                coalesced_k::attention_with<8>)}) {
       const auto [pipe_before, limit_before] = limits(before);
       const auto [pipe_after, limit_after] = limits(after);
       CHECK(pipe_after < pipe_before);
