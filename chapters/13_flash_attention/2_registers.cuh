@@ -25,9 +25,10 @@ namespace flash_attention {
 
 template <int kHeadDim>
 struct RegistersTiles {
-  static constexpr int kWarpRows = 16, kQueryRows = kWarpRows * kWarps, kKeyTile = 64;
+  static constexpr int kQueryRows = 16 * kWarps;
+  static constexpr int kKeyTile = 64;
 
-  PaddedRows<kWarpRows, kHeadDim> q[kWarps];  // at the end O
+  PaddedRows<16, kHeadDim> q[kWarps];  // at the end O
   PaddedRows<kKeyTile, kHeadDim> k, v;
 };
 
@@ -46,19 +47,20 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
     registers_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                      const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 query rows for each of its warps.
+  using Tiles = RegistersTiles<kHeadDim>;
+  constexpr int kQueryRows = Tiles::kQueryRows, kKeyTile = Tiles::kKeyTile;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  using T = RegistersTiles<kHeadDim>;
-  constexpr int kWarpRows = T::kWarpRows, kQueryRows = T::kQueryRows, kKeyTile = T::kKeyTile;
-  auto& tiles = *reinterpret_cast<T*>(shared_memory);
+  auto& tiles = *reinterpret_cast<Tiles*>(shared_memory);
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
-  const int first_row = blockIdx.x % row_blocks * kQueryRows + warp * kWarpRows;
+  const int block_row = blockIdx.x % row_blocks * kQueryRows;
+  const int first_row = block_row + warp * 16;
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
-  const int64_t own_rows = matrix + int64_t(first_row) * kHeadDim;
 
   // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
   auto& own = tiles.q[warp];
-  load_rows<false, 32>({Q + own_rows}, tokens - first_row, lane, {&own});
+  load_rows<false, 32>({Q + matrix + int64_t(first_row) * kHeadDim}, tokens - first_row, lane,
+                       {&own});
   __syncwarp();
   tile::LeftFragment<half> q_frag[1][kHeadDim / 16];
   load_queries(q_frag[0], own, 0, scale_log2);
@@ -66,7 +68,6 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
   RowSoftmax softmax;
   tile::Sums o_frag[1][kHeadDim / 8];
   const float scale = positive_scale(scale_log2);
-
   int64_t first_element = matrix;  // where the current tile begins in K and V
   const auto update = [&](auto whole, int keys) {
     constexpr bool kWhole = decltype(whole)::value;
@@ -81,8 +82,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
       tile::Sums s_frag[1][kKeyTile / 8];
       multiply_scores(s_frag, q_frag, tiles.k, 0);
       if (!kWhole) leave_out(s_frag[0], keys);
-
-      // Softmax: the weights of this tile, and what the larger maximum makes of the tiles before.
+      // Softmax: the weights of this tile, and what the larger maximum makes of those before.
       float factor[2];
       softmax.update(s_frag[0], scale, factor);
       if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
@@ -101,20 +101,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
   float factor[2];
   softmax.inverse_sums(factor);
   scale_rows(o_frag[0], factor);
-  store_output(o_frag[0], own, 0, O + own_rows, tokens - first_row);
-}
-
-template <int kHeadDim>
-void launch_registers(const half* Q, const half* K, const half* V, half* O,
-                      const AttentionShape& shape, cudaStream_t stream) {
-  using T = RegistersTiles<kHeadDim>;
-  const unsigned blocks = blocks_for(shape, T::kQueryRows);
-  // More shared memory than 48 KiB is only given on request.
-  cudaFuncSetAttribute(registers_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       sizeof(T));
-  registers_kernel<kHeadDim>
-      <<<blocks, kThreads, sizeof(T), stream>>>(Q, K, V, O, shape.tokens, log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
+  store_output(o_frag[0], own, 0, O + matrix + int64_t(first_row) * kHeadDim, tokens - first_row);
 }
 
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
@@ -124,10 +111,14 @@ inline void registers(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
   require_alignment({Q, K, V, O}, "Q, K, V and O");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_registers<32>
-                           : shape.head_dim == 64 ? launch_registers<64>
-                                                  : launch_registers<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = RegistersTiles<head_dim>;
+    const auto kernel = registers_kernel<head_dim>;
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks_for(shape, Tiles::kQueryRows), kThreads, sizeof(Tiles), stream>>>(
+        Q, K, V, O, shape.tokens, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace flash_attention

@@ -39,28 +39,27 @@ __global__ void __launch_bounds__(kThreads, 2)
     pipeline_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                     const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 or 32 query rows for each of its warps.
-  constexpr int kRowBlocks = PipelineTiles<kHeadDim>::kRowBlocks,
-                kKeyTile = PipelineTiles<kHeadDim>::kKeyTile;
-  constexpr int kWarpRows = 16 * kRowBlocks, kQueryRows = kWarps * kWarpRows;
+  using Tiles = PipelineTiles<kHeadDim>;
+  constexpr int kRowBlocks = Tiles::kRowBlocks, kWarpRows = 16 * kRowBlocks;
+  constexpr int kQueryRows = Tiles::kQueryRows, kKeyTile = Tiles::kKeyTile;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  auto& tiles = *reinterpret_cast<PipelineTiles<kHeadDim>*>(shared_memory);
+  auto& tiles = *reinterpret_cast<Tiles*>(shared_memory);
   const unsigned thread = threadIdx.x, warp = thread / 32;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int block_row = blockIdx.x % row_blocks * kQueryRows;
   const int warp_row = warp * kWarpRows, first_row = block_row + warp_row;
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
-  // Q once, and the first tile. Rows past the last token are zero: nobody reads their results, but
-  // NaN must not arise.
+  // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
   const half *k_global = K + matrix, *v_global = V + matrix;  // the tile to copy next
-  int left = tokens;                                          // keys that are not yet copied
+  int to_copy = tokens;                                       // keys that are not yet copied
   const auto copy_tile = [&](int stage) {
-    copy_rows<kThreads>(k_global, left, thread, tiles.stages[stage].k);
-    copy_rows<kThreads>(v_global, left, thread, tiles.stages[stage].v);
+    copy_rows<kThreads>(k_global, to_copy, thread, tiles.stages[stage].k);
+    copy_rows<kThreads>(v_global, to_copy, thread, tiles.stages[stage].v);
     tile::end_copies();
     k_global += kKeyTile * kHeadDim;
     v_global += kKeyTile * kHeadDim;
-    left -= kKeyTile;
+    to_copy -= kKeyTile;
   };
   copy_rows<kThreads>(Q + matrix + int64_t(block_row) * kHeadDim, tokens - block_row, thread,
                       tiles.q);
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     // The next tile, into the stage that all warps have left behind.
     if (kWhole) copy_tile(stages.write);
 
-    // A warp without rows has helped to copy, and now waits for the others.
+    // A warp without rows has helped to load, and now waits for the others.
     if (first_row < tokens) {
       const auto& [k, v] = tiles.stages[stages.read];
       tile::Sums s_frag[kRowBlocks][kKeyTile / 8];
@@ -99,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     stages.next();
     if (kWhole) stages.wait();
   };
-  int keys = tokens;  // keys that are not yet multiplied
+  int keys = tokens;  // keys that are left
   for (; keys > kKeyTile; keys -= kKeyTile) update(std::true_type{}, keys);
   update(std::false_type{}, keys);
 
@@ -115,19 +114,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <int kHeadDim>
-void launch_pipeline(const half* Q, const half* K, const half* V, half* O,
-                     const AttentionShape& shape, cudaStream_t stream) {
-  using T = PipelineTiles<kHeadDim>;
-  const unsigned blocks = blocks_for(shape, T::kQueryRows);
-  // More shared memory than 48 KiB is only given on request.
-  cudaFuncSetAttribute(pipeline_kernel<kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       sizeof(T));
-  pipeline_kernel<kHeadDim>
-      <<<blocks, kThreads, sizeof(T), stream>>>(Q, K, V, O, shape.tokens, log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
-}
-
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
 // what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
@@ -135,10 +121,14 @@ inline void pipeline(const half* Q, const half* K, const half* V, half* O,
                      const AttentionShape& shape, cudaStream_t stream) {
   require_attention_shape(shape);
   require_alignment({Q, K, V, O}, "Q, K, V and O");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_pipeline<32>
-                           : shape.head_dim == 64 ? launch_pipeline<64>
-                                                  : launch_pipeline<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = PipelineTiles<head_dim>;
+    const auto kernel = pipeline_kernel<head_dim>;
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks_for(shape, Tiles::kQueryRows), kThreads, sizeof(Tiles), stream>>>(
+        Q, K, V, O, shape.tokens, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace flash_attention

@@ -20,11 +20,12 @@
 
 namespace flash_attention {
 
-template <int kHeadDim, int kKeyTile>
+template <int kHeadDim>
 struct RaggedTiles {
   // Blocks of 16 rows that a warp has: two where their O and Q leave registers for the scores.
   static constexpr int kRowBlocks = kHeadDim < 128 ? 2 : 1;
   static constexpr int kQueryRows = 16 * kRowBlocks * kWarps;
+  static constexpr int kKeyTile = kHeadDim < 128 ? 64 : 32;
 
   tile::SharedTile<half, kQueryRows, kHeadDim, tile::Swizzled> q;  // at the end O
   struct {
@@ -32,15 +33,16 @@ struct RaggedTiles {
   } stages[2];
 };
 
-template <int kHeadDim, int kKeyTile>
+template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     ragged_kernel(const half* Q,  // [batch, heads, tokens, head_dim], as all four
                   const half* K, const half* V, half* O, int tokens, float scale_log2) {
   // A block is one (batch, head) and 16 or 32 query rows for each of its warps.
-  constexpr int kRowBlocks = RaggedTiles<kHeadDim, kKeyTile>::kRowBlocks;
-  constexpr int kWarpRows = 16 * kRowBlocks, kQueryRows = kWarps * kWarpRows;
+  using Tiles = RaggedTiles<kHeadDim>;
+  constexpr int kRowBlocks = Tiles::kRowBlocks, kWarpRows = 16 * kRowBlocks;
+  constexpr int kQueryRows = Tiles::kQueryRows, kKeyTile = Tiles::kKeyTile;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  auto& tiles = *reinterpret_cast<RaggedTiles<kHeadDim, kKeyTile>*>(shared_memory);
+  auto& tiles = *reinterpret_cast<Tiles*>(shared_memory);
   const unsigned thread = threadIdx.x, warp = thread / 32;
   const int row_blocks = (tokens + kQueryRows - 1) / kQueryRows;
   const int block_row = blockIdx.x % row_blocks * kQueryRows;
@@ -48,17 +50,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int own_blocks = max(0, min(kRowBlocks, (tokens - first_row + 15) / 16));
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
-  // Q once, and the first tile. Rows past the last token are zero: nobody reads their results, but
-  // NaN must not arise.
+  // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
   const half *k_global = K + matrix, *v_global = V + matrix;  // the tile to copy next
-  int left = tokens;                                          // keys that are not yet copied
+  int to_copy = tokens;                                       // keys that are not yet copied
   const auto copy_tile = [&](int stage) {
-    copy_rows<kThreads>(k_global, left, thread, tiles.stages[stage].k);
-    copy_rows<kThreads>(v_global, left, thread, tiles.stages[stage].v);
+    copy_rows<kThreads>(k_global, to_copy, thread, tiles.stages[stage].k);
+    copy_rows<kThreads>(v_global, to_copy, thread, tiles.stages[stage].v);
     tile::end_copies();
     k_global += kKeyTile * kHeadDim;
     v_global += kKeyTile * kHeadDim;
-    left -= kKeyTile;
+    to_copy -= kKeyTile;
   };
   copy_rows<kThreads>(Q + matrix + int64_t(block_row) * kHeadDim, tokens - block_row, thread,
                       tiles.q);
@@ -91,26 +92,24 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     multiply_values(o_frag, s_frag, v, key);
   };
-  // A warp without rows has helped to copy, and now waits for the others.
+  // A warp without rows has helped to load, and now waits for the others.
   const auto update = [&](auto key_blocks, int key, int keys) {
     if (own_blocks == kRowBlocks)
       update_rows(std::integral_constant<int, kRowBlocks>{}, key_blocks, key, keys);
     else if (own_blocks > 0)
       update_rows(std::integral_constant<int, 1>{}, key_blocks, key, keys);
   };
-  int keys = tokens;  // keys that are not yet multiplied
+  int keys = tokens;  // keys that are left
   for (; keys >= kKeyTile; keys -= kKeyTile) {
     // The next tile, into the stage that all warps have left behind.
-    if (left > 0) copy_tile(stages.write);
+    if (to_copy > 0) copy_tile(stages.write);
     update(std::integral_constant<int, kKeyTile / 8>{}, 0, kKeyTile);
     stages.next();
     stages.wait();
   }
-  for (int key = 0; key < keys; key += 8) {
-    update(std::integral_constant<int, 1>{}, key, keys - key);
-  }
+  for (int key = 0; key < keys; key += 8) update(std::integral_constant<int, 1>{}, key, keys - key);
 
-  // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
+    // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r) {
     if (r >= own_blocks) break;
@@ -123,37 +122,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <int kHeadDim, int kKeyTile>
-void launch_ragged(const half* Q, const half* K, const half* V, half* O,
-                   const AttentionShape& shape, cudaStream_t stream) {
-  using T = RaggedTiles<kHeadDim, kKeyTile>;
-  const unsigned blocks = blocks_for(shape, T::kQueryRows);
-  // More shared memory than 48 KiB is only given on request.
-  cudaFuncSetAttribute(ragged_kernel<kHeadDim, kKeyTile>,
-                       cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(T));
-  ragged_kernel<kHeadDim, kKeyTile>
-      <<<blocks, kThreads, sizeof(T), stream>>>(Q, K, V, O, shape.tokens, log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
-}
-
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
 // what is wrong and the limit when it cannot, std::runtime_error when CUDA refuses.
-// A tile has 64 keys (32 with head_dim 128) divided by kShare. Small tiles take longer.
-template <int kShare>
-void ragged_of(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-               cudaStream_t stream) {
-  require_attention_shape(shape);
-  require_alignment({Q, K, V, O}, "Q, K, V and O");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_ragged<32, 64 / kShare>
-                           : shape.head_dim == 64 ? launch_ragged<64, 64 / kShare>
-                                                  : launch_ragged<128, 32 / kShare>;
-  of_head_dim(Q, K, V, O, shape, stream);
-}
-
 inline void ragged(const half* Q, const half* K, const half* V, half* O,
                    const AttentionShape& shape, cudaStream_t stream) {
-  ragged_of<1>(Q, K, V, O, shape, stream);
+  require_attention_shape(shape);
+  require_alignment({Q, K, V, O}, "Q, K, V and O");
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = RaggedTiles<head_dim>;
+    const auto kernel = ragged_kernel<head_dim>;
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks_for(shape, Tiles::kQueryRows), kThreads, sizeof(Tiles), stream>>>(
+        Q, K, V, O, shape.tokens, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace flash_attention

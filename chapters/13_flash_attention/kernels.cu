@@ -15,12 +15,12 @@ std::vector<lab::AttentionStep> steps() {
       {.name = "registers", .attention = registers, .tensor_cores = true},
       {.name = "pipeline", .attention = pipeline, .tensor_cores = true},
       {.name = "ragged", .attention = ragged, .tensor_cores = true},
-      {.name = "small tiles", .attention = ragged_of<2>, .tensor_cores = true, .variant = true}};
+      {.name = "small tiles", .attention = small_tiles, .tensor_cores = true, .variant = true}};
 }
 
 void loads_in_flight_by_4_warps(const half* Q, const half* K, const half* V, half* O,
                                 const AttentionShape& shape, cudaStream_t stream) {
-  loads_in_flight::attention_of<4>(Q, K, V, O, shape, stream);
+  loads_in_flight::attention_with<4>(Q, K, V, O, shape, stream);
 }
 
 }  // namespace flash_attention

@@ -19,7 +19,7 @@
 
 namespace hopper {
 
-namespace flash = flash_attention;
+using namespace flash_attention;  // what a warp computes with: fragments.cuh
 
 template <int kHeadDim>
 struct TensorMapsTiles {
@@ -83,11 +83,11 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
   tile::LeftFragment<half> q_frag[kRowBlocks][kHeadDim / 16];
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)
-    flash::load_queries(q_frag[r], tiles.q, warp_row + 16 * r, scale_log2);
+    load_queries(q_frag[r], tiles.q, warp_row + 16 * r, scale_log2);
 
-  flash::RowSoftmax softmax[kRowBlocks];
+  RowSoftmax softmax[kRowBlocks];
   tile::Sums o_frag[kRowBlocks][kHeadDim / 8];
-  const float scale = flash::positive_scale(scale_log2);
+  const float scale = positive_scale(scale_log2);
   Ring<Tiles::kStages> ring;
   // 8 kKeyBlocks keys of the ring's stage, from `key` on, of which `keys` are there, for the first
   // kRows of the warp's blocks of rows.
@@ -95,17 +95,17 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     constexpr int kRows = decltype(rows)::value, kKeyBlocks = decltype(key_blocks)::value;
     const auto& [k, v] = tiles.stages[ring.stage];
     tile::Sums s_frag[kRows][kKeyBlocks];
-    flash::multiply_scores(s_frag, q_frag, k, key);
+    multiply_scores(s_frag, q_frag, k, key);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (kKeyBlocks == 1) flash::leave_out(s_frag[r], keys);
+      if (kKeyBlocks == 1) leave_out(s_frag[r], keys);
       // Softmax: the weights of these keys, and what the larger maximum makes of those before.
       float factor[2];
       softmax[r].update(s_frag[r], scale, factor);
       if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
-        flash::scale_rows(o_frag[r], factor);
+        scale_rows(o_frag[r], factor);
     }
-    flash::multiply_values(o_frag, s_frag, v, key);
+    multiply_values(o_frag, s_frag, v, key);
   };
   const auto update = [&](auto key_blocks, int key, int keys) {
     if (own_blocks == kRowBlocks)
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     else
       update_rows(std::integral_constant<int, 1>{}, key_blocks, key, keys);
   };
-  int keys = tokens;  // keys that are not yet multiplied
+  int keys = tokens;  // keys that are left
   for (; keys >= kKeyTile; keys -= kKeyTile, ring.next()) {
     tiles.full[ring.stage].wait(ring.parity);
     update(std::integral_constant<int, kKeyTile / 8>{}, 0, kKeyTile);
@@ -131,39 +131,31 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     if (r >= own_blocks) break;
     float factor[2];
     softmax[r].inverse_sums(factor);
-    flash::scale_rows(o_frag[r], factor);
+    scale_rows(o_frag[r], factor);
     const int row = first_row + 16 * r;
-    flash::store_output(o_frag[r], tiles.q, warp_row + 16 * r, o_global + int64_t(row) * kHeadDim,
-                        tokens - row);
+    store_output(o_frag[r], tiles.q, warp_row + 16 * r, o_global + int64_t(row) * kHeadDim,
+                 tokens - row);
   }
 #endif
 }
 
-template <int kHeadDim>
-void launch_tensor_maps(const half* Q, const half* K, const half* V, half* O,
-                        const AttentionShape& shape, cudaStream_t stream) {
-  using Tiles = TensorMapsTiles<kHeadDim>;
-  const unsigned blocks = blocks_for(shape, Tiles::kQueryRows);
-  const TensorMaps maps = maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
-  // More shared memory than 48 KiB is only given on request.
-  const auto kernel = tensor_maps_kernel<kHeadDim>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens,
-                                                             log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
-}
-
 // Q, K, V, O: [batch, heads, tokens, head_dim] fp16, contiguous; O = softmax(Q Kᵀ scale) V with
 // fp32 accumulation. All four start at a multiple of 16 bytes. Throws std::invalid_argument naming
-// what is wrong and the limit when it cannot, std::runtime_error where lacks() says why or when CUDA
-// refuses.
+// what is wrong and the limit when it cannot, std::runtime_error when the device lacks something or when
+// CUDA refuses.
 inline void tensor_maps(const half* Q, const half* K, const half* V, half* O,
                         const AttentionShape& shape, cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "tensor maps");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_tensor_maps<32>
-                           : shape.head_dim == 64 ? launch_tensor_maps<64>
-                                                  : launch_tensor_maps<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = TensorMapsTiles<head_dim>;
+    const auto kernel = tensor_maps_kernel<head_dim>;
+    const TensorMaps maps =
+        make_maps<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks_for(shape, Tiles::kQueryRows), Tiles::kThreads, sizeof(Tiles), stream>>>(
+        maps, O, shape.tokens, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace hopper

@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
   tiles.q_full.wait(0);
   sign_queries(tiles.q, group_row, scale_log2, 1 + group);
 
-  flash::RowSoftmax softmax;
+  RowSoftmax softmax;
   tile::Sums o_frag[kHeadDim / 8];
-  const float scale = flash::positive_scale(scale_log2);
+  const float scale = positive_scale(scale_log2);
   Ring<Tiles::kStages> ring;
   // The first kKeys keys of the ring's stage, of which `keys` are there.
   const auto update = [&](auto key_count, int keys) {
@@ -81,14 +81,13 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
     tile::wait_for_products<0>();
 
     // Softmax: the weights of these keys, and what the larger maximum makes of those before.
-    if (keys < kKeys) flash::leave_out(s, keys);
+    if (keys < kKeys) leave_out(s, keys);
     float factor[2];
     softmax.update(s, scale, factor);
-    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
-      flash::scale_rows(o_frag, factor);
+    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) scale_rows(o_frag, factor);
     tile::LeftFragment<half> weights[kKeys / 16];
 #pragma unroll
-    for (int j = 0; j < kKeys / 16; ++j) weights[j] = flash::weights_of(s[2 * j], s[2 * j + 1]);
+    for (int j = 0; j < kKeys / 16; ++j) weights[j] = left_operand(s[2 * j], s[2 * j + 1]);
 
     tile::warpgroup_fence();
     ask_for_values<kKeys / 16>(o_frag, weights, v);
@@ -98,7 +97,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
     if (lane == 0) tiles.empty[ring.stage].arrive();
     ring.next();
   };
-  int keys = tokens;  // keys that are not yet multiplied
+  int keys = tokens;  // keys that are left
   for (; keys >= kKeyTile; keys -= kKeyTile)
     update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
   if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });
@@ -107,34 +106,26 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
   if (first_row >= tokens) return;
   float factor[2];
   softmax.inverse_sums(factor);
-  flash::scale_rows(o_frag, factor);
-  flash::store_output(o_frag, tiles.q, warp_row,
-                      O + (int64_t(matrix) * tokens + first_row) * kHeadDim, tokens - first_row);
+  scale_rows(o_frag, factor);
+  store_output(o_frag, tiles.q, warp_row, O + (int64_t(matrix) * tokens + first_row) * kHeadDim,
+               tokens - first_row);
 #endif
-}
-
-template <int kHeadDim>
-void launch_wgmma(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
-                  cudaStream_t stream) {
-  using Tiles = WgmmaTiles<kHeadDim>;
-  const unsigned blocks = blocks_for(shape, Tiles::kQueryRows);
-  const TensorMaps maps = maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
-  // More shared memory than 48 KiB is only given on request.
-  const auto kernel = wgmma_kernel<kHeadDim>;
-  const int bytes = sizeof(Tiles);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  kernel<<<blocks, Tiles::kThreads, bytes, stream>>>(maps, O, shape.tokens, log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
 }
 
 // As tensor_maps().
 inline void wgmma(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
                   cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "wgmma");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_wgmma<32>
-                           : shape.head_dim == 64 ? launch_wgmma<64>
-                                                  : launch_wgmma<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = WgmmaTiles<head_dim>;
+    const auto kernel = wgmma_kernel<head_dim>;
+    const TensorMaps maps =
+        make_maps<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks_for(shape, Tiles::kQueryRows), Tiles::kThreads, sizeof(Tiles), stream>>>(
+        maps, O, shape.tokens, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace hopper

@@ -73,10 +73,10 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
   tiles.q_full.wait(0);
   sign_queries(tiles.q, group_row, scale_log2, 1 + group);
 
-  flash::RowSoftmax softmax;
+  RowSoftmax softmax;
   tile::Sums o_frag[kHeadDim / 8];
   tile::LeftFragment<half> weights[kKeyTile / 16];  // for the tile in stage `now`
-  const float scale = flash::positive_scale(scale_log2);
+  const float scale = positive_scale(scale_log2);
   Ring<Tiles::kStages> now, next;
   // The scores of the first kKeys keys of stage `next`, of which `keys` are there, and meanwhile the
   // values of the tile before.
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
     tile::wait_for_products<kHasValues>();
 
     // Softmax: the weights of these keys, and what the larger maximum makes of those before.
-    if (keys < kKeys) flash::leave_out(s, keys);
+    if (keys < kKeys) leave_out(s, keys);
     float factor[2];
     softmax.update(s, scale, factor);
     if constexpr (kHasValues) {
@@ -106,10 +106,10 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
       if (lane == 0) tiles.empty[now.stage].arrive();
       now.next();
       if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
-        flash::scale_rows(o_frag, factor);
+        scale_rows(o_frag, factor);
     }
 #pragma unroll
-    for (int j = 0; j < kKeys / 16; ++j) weights[j] = flash::weights_of(s[2 * j], s[2 * j + 1]);
+    for (int j = 0; j < kKeys / 16; ++j) weights[j] = left_operand(s[2 * j], s[2 * j + 1]);
     next.next();
   };
   const int last = tokens - (tokens - 1) / kKeyTile * kKeyTile;  // keys of the last tile
@@ -133,34 +133,26 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
   if (first_row >= tokens) return;
   float factor[2];
   softmax.inverse_sums(factor);
-  flash::scale_rows(o_frag, factor);
-  flash::store_output(o_frag, tiles.q, warp_row,
-                      O + (int64_t(matrix) * tokens + first_row) * kHeadDim, tokens - first_row);
+  scale_rows(o_frag, factor);
+  store_output(o_frag, tiles.q, warp_row, O + (int64_t(matrix) * tokens + first_row) * kHeadDim,
+               tokens - first_row);
 #endif
-}
-
-template <int kHeadDim>
-void launch_specialized(const half* Q, const half* K, const half* V, half* O,
-                        const AttentionShape& shape, cudaStream_t stream) {
-  using Tiles = SpecializedTiles<kHeadDim>;
-  const unsigned blocks = blocks_for(shape, Tiles::kQueryRows);
-  const TensorMaps maps = maps_of<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
-  // More shared memory than 48 KiB is only given on request.
-  const auto kernel = specialized_kernel<kHeadDim>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens,
-                                                             log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
 }
 
 // As tensor_maps().
 inline void specialized(const half* Q, const half* K, const half* V, half* O,
                         const AttentionShape& shape, cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "specialized");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_specialized<32>
-                           : shape.head_dim == 64 ? launch_specialized<64>
-                                                  : launch_specialized<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = SpecializedTiles<head_dim>;
+    const auto kernel = specialized_kernel<head_dim>;
+    const TensorMaps maps =
+        make_maps<decltype(Tiles::q), decltype(Tiles::Stage::k)>(Q, K, V, shape);
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks_for(shape, Tiles::kQueryRows), Tiles::kThreads, sizeof(Tiles), stream>>>(
+        maps, O, shape.tokens, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace hopper

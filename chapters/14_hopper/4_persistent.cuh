@@ -36,7 +36,7 @@ struct PersistentTiles {
 // or less: they are at most 2^kMostGrowth. All sums of a row have one scale, which the division at the
 // end takes out again. fp16 rounds weights up to 2^15 with the same relative error, so results are as
 // exact as before.
-struct LazySoftmax : flash::RowSoftmax {
+struct LazySoftmax : RowSoftmax {
   static constexpr float kMostGrowth = 8;  // by which a row's maximum may grow, in units of log2
 
   // As RowSoftmax::update(). Multiplies the rows of O itself, where one of the warp's has grown by more.
@@ -58,11 +58,11 @@ struct LazySoftmax : flash::RowSoftmax {
       float factor[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        factor[r] = flash::power_of_2((row_max[r] - new_max[r]) * scale);
+        factor[r] = power_of_2((row_max[r] - new_max[r]) * scale);
         row_sum[r] *= factor[r];
         row_max[r] = new_max[r];
       }
-      flash::scale_rows(o_frag, factor);
+      scale_rows(o_frag, factor);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -72,7 +72,7 @@ struct LazySoftmax : flash::RowSoftmax {
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; ++i) {
           float& value = s_frag[j].value[i];
-          value = flash::power_of_2(fmaf(value, scale, -scaled_max));
+          value = power_of_2(fmaf(value, scale, -scaled_max));
           row_sum[r] += value;
         }
     }
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
   tile::meet<Tiles::kThreads>(kReady);
 
   const int group_row = group * kGroupRows, warp_row = group_row + warp % 4 * 16;
-  const float scale = flash::positive_scale(scale_log2);
+  const float scale = positive_scale(scale_log2);
   Ring<2> q_ring;
   Ring<Tiles::kStages> ring;
   for (; item.left(); item.next(), q_ring.next()) {
@@ -185,11 +185,11 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
       tile::wait_for_products<0>();
 
       // Softmax: the weights of these keys, and what a much larger maximum makes of those before.
-      if (keys < kKeys) flash::leave_out(s, keys);
+      if (keys < kKeys) leave_out(s, keys);
       softmax.update(s, scale, o_frag);
       tile::LeftFragment<half> weights[kKeys / 16];
 #pragma unroll
-      for (int j = 0; j < kKeys / 16; ++j) weights[j] = flash::weights_of(s[2 * j], s[2 * j + 1]);
+      for (int j = 0; j < kKeys / 16; ++j) weights[j] = left_operand(s[2 * j], s[2 * j + 1]);
 
       tile::warpgroup_fence();
       ask_for_values<kKeys / 16>(o_frag, weights, v);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
       if (lane == 0) tiles.empty[ring.stage].arrive();
       ring.next();
     };
-    int keys = tokens;  // keys that are not yet multiplied
+    int keys = tokens;  // keys that are left
     for (; keys >= kKeyTile; keys -= kKeyTile)
       update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
     if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });
@@ -207,11 +207,11 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
     // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
     float factor[2];
     softmax.inverse_sums(factor);
-    flash::scale_rows(o_frag, factor);
+    scale_rows(o_frag, factor);
     if (first_row < tokens)
-      flash::store_output(o_frag, q, warp_row,
-                          O + (int64_t(item.matrix()) * tokens + first_row) * kHeadDim,
-                          tokens - first_row);
+      store_output(o_frag, q, warp_row,
+                   O + (int64_t(item.matrix()) * tokens + first_row) * kHeadDim,
+                   tokens - first_row);
     // The copy engine writes here next, by another way than the one these rows were written on.
     tile::fence_async();
     __syncwarp();
@@ -238,31 +238,20 @@ inline int heads_together(const AttentionShape& shape) {
   return int(std::clamp<int64_t>(bytes / 2 / of_head, 1, shape.matrices()));
 }
 
-template <int kHeadDim>
-void launch_persistent(const half* Q, const half* K, const half* V, half* O,
-                       const AttentionShape& shape, cudaStream_t stream) {
-  using Tiles = PersistentTiles<kHeadDim>;
-  const int items = int(blocks_for(shape, Tiles::kQueryRows));
-  const int row_blocks = (shape.tokens + Tiles::kQueryRows - 1) / Tiles::kQueryRows;
-  const int blocks = persistent_blocks(items, Tiles::kBlocks);
-  const TensorMaps maps = maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
-  // More shared memory than 48 KiB is only given on request.
-  const auto kernel = persistent_kernel<kHeadDim>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(
-      maps, O, shape.tokens, row_blocks, int(shape.matrices()), heads_together(shape),
-      log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
-}
-
 // As tensor_maps().
 inline void persistent(const half* Q, const half* K, const half* V, half* O,
                        const AttentionShape& shape, cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "persistent");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_persistent<32>
-                           : shape.head_dim == 64 ? launch_persistent<64>
-                                                  : launch_persistent<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = PersistentTiles<head_dim>;
+    const auto kernel = persistent_kernel<head_dim>;
+    const TensorMaps maps = make_maps<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
+    const int items = int(blocks_for(shape, Tiles::kQueryRows)), heads = int(shape.matrices());
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<persistent_blocks(items, Tiles::kBlocks), Tiles::kThreads, sizeof(Tiles), stream>>>(
+        maps, O, shape.tokens, items / heads, heads, heads_together(shape), log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace hopper

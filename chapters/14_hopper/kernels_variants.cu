@@ -6,6 +6,7 @@
 #include "14_hopper/one_block.cuh"      // variants/one_block.diff
 #include "14_hopper/polynomials.cuh"    // variants/polynomials.diff
 #include "kernels.h"
+#include "tests/launches.h"
 
 namespace hopper {
 
@@ -15,19 +16,6 @@ Attention* const variants::every_maximum = ::every_maximum::persistent;
 Attention* const variants::head_by_head = ::head_by_head::persistent;
 Attention* const variants::one_block = ::one_block::wgmma;
 
-// ---- For tests ----------------------------------------------------------------------------------
-
-namespace {
-
-__global__ void powers_of_2_kernel(float* result, float first, float step, int count) {
-  for (int i = threadIdx.x; i < count; i += blockDim.x)
-    result[i] = polynomials::polynomial_of_2(first + float(i) * step);
-}
-
-}  // namespace
-
-void powers_of_2(float* result, float first, float step, int count) {
-  powers_of_2_kernel<<<1, 1024>>>(result, first, step, count);
-}
+#include "tests/powers_of_2.inc"
 
 }  // namespace hopper

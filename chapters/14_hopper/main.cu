@@ -4,6 +4,7 @@
 #include "../../common/lab/errors.h"
 #include "../../common/lab/program.h"
 #include "kernels.h"
+#include "parts/requirement.cuh"
 
 namespace {
 
@@ -26,8 +27,8 @@ int main(int argc, char** argv) {
     const AttentionShape& shape = problem.shape;
 
     // These kernels are compiled for Hopper alone.
-    if (const std::string lack = hopper::why_not(); !lack.empty())
-      throw lab::LackError("chapter 14 " + lack);
+    if (const std::string missing = hopper::missing_requirement(); !missing.empty())
+      throw lab::LackError("chapter 14 " + missing);
 
     // The reference on the CPU, and how near to it a result must be.
     const std::vector<double> expected = lab::expected_output(options, problem);

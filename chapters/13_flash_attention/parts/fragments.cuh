@@ -140,8 +140,8 @@ __device__ inline uint32_t half_pair(const tile::Sums& sums, int i) {
 }
 
 // Weights of 16 keys as the left operand.
-__device__ inline tile::LeftFragment<half> weights_of(const tile::Sums& first,
-                                                      const tile::Sums& second) {
+__device__ inline tile::LeftFragment<half> left_operand(const tile::Sums& first,
+                                                        const tile::Sums& second) {
   return {{half_pair(first, 0), half_pair(first, 2), half_pair(second, 0), half_pair(second, 2)}};
 }
 
@@ -168,7 +168,7 @@ __device__ void multiply_values(tile::Sums (&o_frag)[kRowBlocks][kValueBlocks],
   for (int j = 0; j < kKeyBlocks; j += 2) {
     tile::LeftFragment<half> p_frag[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) p_frag[r] = weights_of(weights[r][j], weights[r][j + 1]);
+    for (int r = 0; r < kRows; ++r) p_frag[r] = left_operand(weights[r][j], weights[r][j + 1]);
 #pragma unroll
     for (int d = 0; d < kValueBlocks; d += 2) {
       tile::RightFragment<half> v_frag[2];

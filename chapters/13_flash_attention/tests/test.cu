@@ -233,6 +233,6 @@ TEST_CASE("planted bugs: each is caught, and by what" * doctest::test_suite("too
                      "const auto instance = &pipeline_kernel<64>;");
   check_planted_bugs(folder + "4_ragged.cuh", "flash_attention",
                      planted_bugs("13_flash_attention", "ragged"),
-                     mutant("ragged_kernel", {64, 64}, 128, kPipelineBytes),
-                     "const auto instance = &ragged_kernel<64, 64>;");
+                     mutant("ragged_kernel", {64}, 128, kPipelineBytes),
+                     "const auto instance = &ragged_kernel<64>;");
 }

@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // A map of K or V, whose boxes are kTileKeys rows of one matrix. Rows past a matrix' last one, where
 // the next matrix begins, arrive as zeros; a box counts with all its bytes all the same.
-inline CUtensorMap map_of(const half* array, const AttentionShape& shape) {
+inline CUtensorMap make_map(const half* array, const AttentionShape& shape) {
   void* function = nullptr;
   cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
                                    nullptr);
@@ -220,7 +220,7 @@ inline CUtensorMap map_of(const half* array, const AttentionShape& shape) {
 inline void pool(const half* Q, const half* K, const half* V, half* O, const AttentionShape& shape,
                  cudaStream_t stream) {
   pool_kernel<<<unsigned(shape.batch * shape.heads), kThreads, 0, stream>>>(
-      Q, map_of(K, shape), map_of(V, shape), O, shape.tokens, log2_scale(shape));
+      Q, make_map(K, shape), make_map(V, shape), O, shape.tokens, log2_scale(shape));
   require_launched(cudaGetLastError(), shape);
 }
 

@@ -1,5 +1,4 @@
-// What all steps of this chapter share: the tensor maps of Q, K and V, a ring of stages and who fills
-// it, and why a device cannot run them.
+// What all steps of this chapter share: the tensor maps of Q, K and V, a ring of stages and who fills it.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -9,10 +8,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../../common/attention/launch.cuh"
 #include "../../../common/attention/shape.h"
 #include "../../../common/tile/tensor_map.cuh"
 #include "../../../common/tile/tile_sm90.cuh"
+#include "requirement.cuh"
 
 namespace hopper {
 
@@ -40,7 +39,7 @@ struct TensorMaps {
 // ends where its matrix does, and never reads the next head. Throws std::runtime_error when the driver
 // refuses; `name` is what the message calls the array.
 template <class Tile>
-CUtensorMap map_of(const half* array, const AttentionShape& shape, const char* name) {
+CUtensorMap make_map(const half* array, const AttentionShape& shape, const char* name) {
   CUtensorMap map;
   const uint64_t row = shape.head_dim * sizeof(half);  // bytes
   const cuuint64_t sizes[] = {cuuint64_t(shape.head_dim), cuuint64_t(shape.tokens),
@@ -61,9 +60,9 @@ CUtensorMap map_of(const half* array, const AttentionShape& shape, const char* n
 }
 
 template <class QueryTile, class KeyTile>
-TensorMaps maps_of(const half* Q, const half* K, const half* V, const AttentionShape& shape) {
-  return {map_of<QueryTile>(Q, shape, "Q"), map_of<KeyTile>(K, shape, "K"),
-          map_of<KeyTile>(V, shape, "V")};
+TensorMaps make_maps(const half* Q, const half* K, const half* V, const AttentionShape& shape) {
+  return {make_map<QueryTile>(Q, shape, "Q"), make_map<KeyTile>(K, shape, "K"),
+          make_map<KeyTile>(V, shape, "V")};
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -84,44 +83,5 @@ __device__ void produce(Tiles& tiles, const TensorMaps& maps, int block_row, int
   }
 }
 #endif
-
-// What this build was made for: 1 in code for sm_90a, 0 in other code.
-static __global__ void built_for_sm90a(int* answer) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  *answer = 1;
-#else
-  *answer = 0;
-#endif
-}
-
-// Why the current device or this build cannot run this chapter's steps: "" when they can.
-inline std::string lacks() {
-  int device = 0, major = 0, minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (major != 9 || minor != 0)
-    return "needs compute capability 9.0, that of H100, H200 and GH200: this device has " +
-           std::to_string(major) + "." + std::to_string(minor) +
-           ", and code for sm_90a runs on no other";
-  cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, built_for_sm90a) != cudaSuccess) {
-    cudaGetLastError();
-    return "needs a build for sm_90a, this one has no code for the device (make ARCH=sm_90)";
-  }
-  if (!encode_tiled()) return "needs a driver that makes tensor maps (cuTensorMapEncodeTiled)";
-  return "";
-}
-
-// What each step asks before its launch. Throws std::invalid_argument naming the shape and the limit,
-// std::runtime_error where lacks() says why.
-inline void require_arguments(const half* Q, const half* K, const half* V, const half* O,
-                              const AttentionShape& shape, const char* step) {
-  require_attention_shape(shape);
-  require_alignment({Q, K, V, O}, "Q, K, V and O");
-  grid_of(shape.matrices(), shape);
-  if (const std::string lack = lacks(); !lack.empty())
-    throw std::runtime_error("attention, step " + std::string(step) + ": " + lack);
-}
 
 }  // namespace hopper

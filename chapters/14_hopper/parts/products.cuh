@@ -9,7 +9,7 @@
 
 namespace hopper {
 
-namespace flash = flash_attention;
+using namespace flash_attention;  // what a warp computes with: fragments.cuh
 
 constexpr int kGroupRows = 64, kGroupThreads = 128;  // per warpgroup
 
@@ -46,7 +46,7 @@ __device__ void with_width(int keys, const F& f) {
     f(std::integral_constant<int, 16>{});
 }
 
-// Gives a warpgroup's 64 queries from `row` on the sign of the scale, as flash::load_queries() does. A
+// Gives a warpgroup's 64 queries from `row` on the sign of the scale, as load_queries() does. A
 // scale is seldom anything but positive; then nothing is written. `barrier` is the warpgroup's own.
 template <class QueryTile>
 __device__ void sign_queries(QueryTile& q, int row, float scale_log2, int barrier) {

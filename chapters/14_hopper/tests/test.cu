@@ -11,6 +11,8 @@
 #include "../../../common/lab/device.h"
 #include "../../../common/lab/program.h"
 #include "../kernels.h"
+#include "../parts/requirement.cuh"
+#include "launches.h"
 
 using namespace lab::testing;
 
@@ -23,9 +25,9 @@ AnyAttention step(const char* name) {
 // Says so and returns true where there is no device that can run this chapter.
 bool cannot_run(const std::string& what) {
   if (skipped(what)) return true;
-  const std::string lack = hopper::why_not();
-  if (!lack.empty()) MESSAGE("skipped: " << what << ": this chapter " << lack);
-  return !lack.empty();
+  const std::string missing = hopper::missing_requirement();
+  if (!missing.empty()) MESSAGE("skipped: " << what << ": this chapter " << missing);
+  return !missing.empty();
 }
 // `check` of each step.
 void each(const std::string& what, const std::function<void(const AnyAttention&)>& check) {

@@ -97,7 +97,7 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
   }
 
   const int group_row = group * kGroupRows, warp_row = group_row + warp % 4 * 16;
-  const float scale = flash::positive_scale(scale_log2);
+  const float scale = positive_scale(scale_log2);
   Ring<2> q_ring;
   Ring<Tiles::kStages> ring;
   for (; item.left(); item.next(), q_ring.next()) {
@@ -128,11 +128,11 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
       tile::end_products();
       tile::wait_for_products<0>();
 
-      if (keys < kKeys) flash::leave_out(s, keys);
+      if (keys < kKeys) leave_out(s, keys);
       softmax.update(s, scale, o_frag);
       tile::LeftFragment<half> weights[kKeys / 16];
 #pragma unroll
-      for (int j = 0; j < kKeys / 16; ++j) weights[j] = flash::weights_of(s[2 * j], s[2 * j + 1]);
+      for (int j = 0; j < kKeys / 16; ++j) weights[j] = left_operand(s[2 * j], s[2 * j + 1]);
 
       tile::warpgroup_fence();
       ask_for_values<kKeys / 16>(o_frag, weights, v);
@@ -141,7 +141,7 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
       give_back(tiles, ring.stage, lane);
       ring.next();
     };
-    int keys = tokens;  // keys that are not yet multiplied
+    int keys = tokens;  // keys that are left
     for (; keys >= kKeyTile; keys -= kKeyTile)
       update(std::integral_constant<int, kKeyTile>{}, kKeyTile);
     if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });
@@ -149,11 +149,11 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
     // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
     float factor[2];
     softmax.inverse_sums(factor);
-    flash::scale_rows(o_frag, factor);
+    scale_rows(o_frag, factor);
     if (first_row < tokens)
-      flash::store_output(o_frag, q, warp_row,
-                          O + (int64_t(item.matrix()) * tokens + first_row) * kHeadDim,
-                          tokens - first_row);
+      store_output(o_frag, q, warp_row,
+                   O + (int64_t(item.matrix()) * tokens + first_row) * kHeadDim,
+                   tokens - first_row);
     tile::fence_async();
     __syncwarp();
     if (lane == 0) tiles.q_empty[q_ring.stage].arrive();
@@ -165,33 +165,25 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
 
 #undef IN_CLUSTERS
 
-template <int kHeadDim>
-void launch_multicast(const half* Q, const half* K, const half* V, half* O,
-                      const AttentionShape& shape, cudaStream_t stream) {
-  using Tiles = PersistentTiles<kHeadDim>;
-  const int row_blocks = (shape.tokens + Tiles::kQueryRows - 1) / Tiles::kQueryRows;
-  const int items = int(shape.matrices()) * ((row_blocks + kSharing - 1) / kSharing);
-  const int blocks = persistent_blocks(kSharing * items, Tiles::kBlocks) / kSharing * kSharing;
-  TensorMaps maps = maps_of<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
-  using Part = tile::BoxTile<Tiles::kKeyTile / kSharing, kHeadDim>;
-  maps.k = map_of<Part>(K, shape, "K");
-  maps.v = map_of<Part>(V, shape, "V");
-  // More shared memory than 48 KiB is only given on request.
-  const auto kernel = multicast_kernel<kHeadDim>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tiles));
-  kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens, row_blocks,
-                                                             items, log2_scale(shape));
-  require_launched(cudaGetLastError(), shape);
-}
-
 // As tensor_maps().
 inline void multicast(const half* Q, const half* K, const half* V, half* O,
                       const AttentionShape& shape, cudaStream_t stream) {
   require_arguments(Q, K, V, O, shape, "multicast");
-  const auto of_head_dim = shape.head_dim == 32   ? launch_multicast<32>
-                           : shape.head_dim == 64 ? launch_multicast<64>
-                                                  : launch_multicast<128>;
-  of_head_dim(Q, K, V, O, shape, stream);
+  with_head_dim(shape.head_dim, [&](auto head_dim) {
+    using Tiles = PersistentTiles<head_dim>;
+    const auto kernel = multicast_kernel<head_dim>;
+    TensorMaps maps = make_maps<QueryTile<Tiles>, decltype(Tiles::Stage::k)>(Q, K, V, shape);
+    using Part = tile::BoxTile<Tiles::kKeyTile / kSharing, head_dim>;
+    maps.k = make_map<Part>(K, shape, "K");
+    maps.v = make_map<Part>(V, shape, "V");
+    const int row_blocks = (shape.tokens + Tiles::kQueryRows - 1) / Tiles::kQueryRows;
+    const int items = int(shape.matrices()) * ((row_blocks + kSharing - 1) / kSharing);
+    const int blocks = persistent_blocks(kSharing * items, Tiles::kBlocks) / kSharing * kSharing;
+    allow_shared_memory(kernel, sizeof(Tiles));
+    kernel<<<blocks, Tiles::kThreads, sizeof(Tiles), stream>>>(maps, O, shape.tokens, row_blocks,
+                                                               items, log2_scale(shape));
+  });
+  require_launched(cudaGetLastError(), shape);
 }
 
 }  // namespace hopper
