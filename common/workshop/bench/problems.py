@@ -205,7 +205,8 @@ def step_file(folder, step):
 
 
 def kernel_texts(chapter, kernel, root=ROOT):
-    """The files that the kernel's step consists of: its own, and what it includes of its chapter.
+    """The files that the kernel's step consists of: its own, and what it includes of chapters: of another
+    chapter than its own only parts.
 
     A chapter of several steps has a numbered .cuh named after each, a variant has one in variants/, or
     STEP_FILES names it; a step without one is in kernel.cuh. None where a chapter has neither: the
@@ -236,7 +237,8 @@ def kernel_texts(chapter, kernel, root=ROOT):
             included = os.path.normpath(os.path.join(os.path.dirname(path), name))
             of_chapter = included.startswith(folders[0] + os.sep)
             part = os.path.basename(os.path.dirname(path)) in ("parts", "variants")
-            if of_chapter and (included.endswith(".cuh") or part) or "/" not in name:
+            others_part = os.path.basename(os.path.dirname(included)) == "parts"
+            if of_chapter and (included.endswith(".cuh") or part) or others_part or "/" not in name:
                 waiting.append(included)
     return texts
 

@@ -348,6 +348,9 @@ class Tables(Case):
         texts = problems.kernel_texts(13, "loads in flight")
         self.assertTrue(any("void load_rows(" in text for text in texts))  # by "./load_rows.cuh"
         self.assertEqual(len(texts), len(set(texts)))
+        texts = problems.kernel_texts(3, "4 rows a warp")
+        self.assertTrue(any("struct OnlineSoftmax" in text for text in texts))  # in chapter 2's parts/
+        self.assertFalse(any("namespace tiling {" in text and "__global__" in text for text in texts))
 
     def test_rates_beside_lines_of_code(self):
         of = steps(40.0, 20.0, 10.0, None)
