@@ -83,10 +83,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
       multiply_scores(s_frag, q_frag, tiles.k, 0);
       if (!kWhole) leave_out(s_frag[0], keys);
       // Softmax: the weights of this tile, and what the larger maximum makes of those before.
-      float factor[2];
-      softmax.update(s_frag[0], scale, factor);
-      if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
-        scale_rows(o_frag[0], factor);
+      softmax.update(s_frag[0], scale, o_frag[0]);
       multiply_values(o_frag, s_frag, tiles.v, 0);
     }
     __syncthreads();
@@ -98,9 +95,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kHeadDim))
   if (first_row >= tokens) return;
 
   // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
-  float factor[2];
-  softmax.inverse_sums(factor);
-  scale_rows(o_frag[0], factor);
+  softmax.divide(o_frag[0]);
   store_output(o_frag[0], own, 0, O + matrix + int64_t(first_row) * kHeadDim, tokens - first_row);
 }
 

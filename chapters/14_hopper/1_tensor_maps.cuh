@@ -100,10 +100,7 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
     for (int r = 0; r < kRows; ++r) {
       if (kKeyBlocks == 1) leave_out(s_frag[r], keys);
       // Softmax: the weights of these keys, and what the larger maximum makes of those before.
-      float factor[2];
-      softmax[r].update(s_frag[r], scale, factor);
-      if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
-        scale_rows(o_frag[r], factor);
+      softmax[r].update(s_frag[r], scale, o_frag[r]);
     }
     multiply_values(o_frag, s_frag, v, key);
   };
@@ -129,9 +126,7 @@ __global__ void __launch_bounds__(TensorMapsTiles<kHeadDim>::kThreads, 1)
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r) {
     if (r >= own_blocks) break;
-    float factor[2];
-    softmax[r].inverse_sums(factor);
-    scale_rows(o_frag[r], factor);
+    softmax[r].divide(o_frag[r]);
     const int row = first_row + 16 * r;
     store_output(o_frag[r], tiles.q, warp_row + 16 * r, o_global + int64_t(row) * kHeadDim,
                  tokens - row);

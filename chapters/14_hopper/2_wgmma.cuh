@@ -82,9 +82,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
 
     // Softmax: the weights of these keys, and what the larger maximum makes of those before.
     if (keys < kKeys) leave_out(s, keys);
-    float factor[2];
-    softmax.update(s, scale, factor);
-    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) scale_rows(o_frag, factor);
+    softmax.update(s, scale, o_frag);
     tile::LeftFragment<half> weights[kKeys / 16];
 #pragma unroll
     for (int j = 0; j < kKeys / 16; ++j) weights[j] = left_operand(s[2 * j], s[2 * j + 1]);
@@ -104,9 +102,7 @@ __global__ void __launch_bounds__(WgmmaTiles<kHeadDim>::kThreads, WgmmaTiles<kHe
 
   // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
   if (first_row >= tokens) return;
-  float factor[2];
-  softmax.inverse_sums(factor);
-  scale_rows(o_frag, factor);
+  softmax.divide(o_frag);
   store_output(o_frag, tiles.q, warp_row, O + (int64_t(matrix) * tokens + first_row) * kHeadDim,
                tokens - first_row);
 #endif

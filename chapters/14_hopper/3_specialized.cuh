@@ -131,9 +131,7 @@ __global__ void __launch_bounds__(SpecializedTiles<kHeadDim>::kThreads,
 
   // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
   if (first_row >= tokens) return;
-  float factor[2];
-  softmax.inverse_sums(factor);
-  scale_rows(o_frag, factor);
+  softmax.divide(o_frag);
   store_output(o_frag, tiles.q, warp_row, O + (int64_t(matrix) * tokens + first_row) * kHeadDim,
                tokens - first_row);
 #endif

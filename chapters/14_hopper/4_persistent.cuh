@@ -43,16 +43,7 @@ struct LazySoftmax : RowSoftmax {
   template <int kKeyBlocks, int kValueBlocks>
   __device__ void update(tile::Sums (&s_frag)[kKeyBlocks], float scale,
                          tile::Sums (&o_frag)[kValueBlocks]) {
-    float new_max[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      new_max[r] = row_max[r];
-#pragma unroll
-      for (const tile::Sums& s : s_frag)
-        new_max[r] = fmaxf(new_max[r], fmaxf(s.value[2 * r], s.value[2 * r + 1]));
-      new_max[r] = fmaxf(new_max[r], __shfl_xor_sync(0xffffffffu, new_max[r], 1));
-      new_max[r] = fmaxf(new_max[r], __shfl_xor_sync(0xffffffffu, new_max[r], 2));
-    }
+    const float new_max[2] = {largest_score(s_frag, 0), largest_score(s_frag, 1)};
     const float growth = fmaxf(new_max[0] - row_max[0], new_max[1] - row_max[1]);
     if (__any_sync(0xffffffffu, growth * scale > kMostGrowth)) {
       float factor[2];
@@ -64,18 +55,8 @@ struct LazySoftmax : RowSoftmax {
       }
       scale_rows(o_frag, factor);
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float scaled_max = row_max[r] * scale;
-#pragma unroll
-      for (int j = 0; j < kKeyBlocks; ++j)
-#pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          float& value = s_frag[j].value[i];
-          value = power_of_2(fmaf(value, scale, -scaled_max));
-          row_sum[r] += value;
-        }
-    }
+    weigh(s_frag, 0, scale);
+    weigh(s_frag, 1, scale);
   }
 };
 
@@ -205,9 +186,7 @@ __global__ void __launch_bounds__(PersistentTiles<kHeadDim>::kThreads,
     if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });
 
     // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
-    float factor[2];
-    softmax.inverse_sums(factor);
-    scale_rows(o_frag, factor);
+    softmax.divide(o_frag);
     if (first_row < tokens)
       store_output(o_frag, q, warp_row,
                    O + (int64_t(item.matrix()) * tokens + first_row) * kHeadDim,

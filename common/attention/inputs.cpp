@@ -17,7 +17,7 @@ namespace {
 constexpr int kPatch = 16;         // pixels a side
 constexpr int kPatchValues = 768;  // 3 x 16 x 16
 constexpr int kHeads = 12, kHeadDim = 64;
-constexpr double kLength = 8;  // of each (token, head) vector: scores up to 8 with scale 1/8
+constexpr double kLength = 8;  // each (token, head) vector's: scores up to 8 with scale 1/8
 
 // Zero mean and length 8, or zeros where all values are the same.
 void normalize(const double* values, half* result) {

@@ -42,7 +42,7 @@ std::vector<Case> cases() {
 
 // 2 heads of 64 queries and 96 keys: 12,288 scores, each the sum of 64 products.
 constexpr double kScores = 2 * 64 * 96, kElements = 2 * 64 * 64;
-constexpr double kProducts = kScores * 64;  // of weights with elements of V
+constexpr double kProducts = kScores * 64;  // weights times elements of V
 Case measured() { return cross(1, 2, 64, 96, 64, 13); }
 
 // Sectors that the softmax, the launch that both loads and stores scores, moves for `times`

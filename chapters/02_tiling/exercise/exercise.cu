@@ -52,7 +52,7 @@ std::vector<Case> cases() {
 // 2 heads of 192 tokens: 12 blocks of 16 rows in each. Tiles of 64 keys that a block needs: 1 for
 // the first 4 blocks, 2 for the next 4, 3 for the last 4: 24 a head (all of them would be 36).
 constexpr double kElements = 2 * 192 * 64, kTileBytes = 64 * 64 * 2;
-constexpr double kProducts = kElements * 192;  // of Q with K, all keys
+constexpr double kProducts = kElements * 192;  // Q times K, all keys
 Case measured() { return causal(1, 2, 192, 13); }
 
 const std::vector<Aim> kAims = {

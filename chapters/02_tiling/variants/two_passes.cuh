@@ -17,7 +17,7 @@ constexpr int kScoreRows = kQueryRows * kKeyTile / kThreads;  // a thread has on
 
 // Scores of the tile's key `key` with kScoreRows query rows from `row` on; -inf for a key past the end.
 template <int kHeadDim>
-__device__ void scores_of(const Tiles<kHeadDim>& tiles, int key, int row, bool valid,
+__device__ void compute_scores(const Tiles<kHeadDim>& tiles, int key, int row, bool valid,
                           float scale_log2, float (&score)[kScoreRows]) {
   for (float& s : score) s = 0.0f;
   for (int d = 0; d < kHeadDim; d += 2) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int d = first_d; d < first_d + kHeadDim / 2; ++d)
       tiles.k[key][d] = valid ? row_global[d] : __float2half(0.0f);
     __syncthreads();
-    scores_of(tiles, key, score_row, valid, scale_log2, score);
+    compute_scores(tiles, key, score_row, valid, scale_log2, score);
     for (int r = 0; r < kScoreRows; ++r) row_max[r] = fmaxf(row_max[r], score[r]);
     __syncthreads();
   }
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
     half* row_tile = loads_k ? tiles.k[key] : tiles.v[key];
     for (int d = 0; d < kHeadDim; ++d) row_tile[d] = valid ? row_global[d] : __float2half(0.0f);
     __syncthreads();
-    scores_of(tiles, key, score_row, valid, scale_log2, score);
+    compute_scores(tiles, key, score_row, valid, scale_log2, score);
     for (int r = 0; r < kScoreRows; ++r) {
       const float weight = exp2f(score[r] - row_max[r]);
       row_sum[r] += weight;

@@ -34,8 +34,8 @@ std::vector<Case> cases() {
 }
 
 // 2 heads of 128 tokens: 8 blocks of 16 rows in each read all keys once.
-constexpr double kElements = 2 * 128 * kHeadDim, kBytes = 8 * kElements * 2;  // of K
-constexpr double kProducts = kElements * 128;                                 // of Q with K
+constexpr double kElements = 2 * 128 * kHeadDim, kBytes = 8 * kElements * 2;  // K's
+constexpr double kProducts = kElements * 128;                                 // Q times K
 Case measured() { return of80(1, 2, 128, 13); }
 
 double both(const Counters& c,

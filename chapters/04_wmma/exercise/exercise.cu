@@ -50,7 +50,7 @@ std::vector<Case> cases() {
 constexpr double kTokens = 100, kHeads = 2;
 constexpr double kScores = kHeads * (7 * 16) * (2 * 64);  // padding included
 constexpr double kMultiplyAdds =
-    kHeads * kTokens * kTokens * 64;  // of one product, without padding
+    kHeads * kTokens * kTokens * 64;  // one product, without padding
 Case measured() { return biased(1, 2, 100, 13); }
 
 const std::vector<Aim> kAims = {

@@ -132,7 +132,7 @@ TEST_CASE("counters: what stands in shared memory, and O is rescaled where a max
 
 TEST_CASE("counters: with independent scores most of the later tiles rescale O") {
   if (skipped_without_counters("counters")) return;
-  const int tiles = 16, row_blocks = 64, head_dim = 64;  // of 1024 tokens
+  const int tiles = 16, row_blocks = 64, head_dim = 64;  // 1024 tokens
   run_for_counters(wmma_attention::attention, 1, 1, 1024, head_dim);
   // Written to shared memory beside the factors of rescalings: see the case above.
   const double others =

@@ -60,7 +60,7 @@ std::vector<Case> cases() {
 // 2 heads of 150 tokens, 3 blocks of 64 rows in each; 150, 70 and 17 real keys in the three batch
 // entries, which are 3, 2 and 1 tiles.
 constexpr double kHeads = 2, kTokens = 150, kKeys = 150 + 70 + 17, kTiles = 3 + 2 + 1;
-constexpr double kProducts = kHeads * kTokens * kKeys * 64;  // of Q with K, real keys
+constexpr double kProducts = kHeads * kTokens * kKeys * 64;  // Q times K, real keys
 Case measured() { return masked(2, 150, {150, 70, 17}, 13); }
 
 double bytes_of_tiles(const Counters& c) { return c.loaded_tiles(); }

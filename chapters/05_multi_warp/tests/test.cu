@@ -100,7 +100,7 @@ void check_bytes() {
       CAPTURE(tokens);
       CAPTURE(head_dim);
       run_for_counters(multi_warp::attention_with<kWarps>, 1, heads, tokens, head_dim);
-      const int rows = 16 * kWarps;  // of a block
+      const int rows = 16 * kWarps;  // a block's
       const double row_blocks = (tokens + rows - 1) / rows;
       const double elements = double(heads) * tokens * head_dim, bytes = row_blocks * elements * 2;
       // Each block asks for all keys once.

@@ -44,8 +44,8 @@ std::vector<Case> cases() {
 // 2 heads of 256 queries, 4 blocks of 64 rows with 4 warps each, and 512 keys, 8 tiles of 64. All
 // keys are alike, so that no maximum grows after the first tile and nobody has to rescale.
 constexpr double kQueries = 256, kKeys = 512, kBlocks = 2 * 4, kWarps = kBlocks * 4, kTiles = 8;
-constexpr double kTileBytes = kBlocks * kKeys * 64 * 2 * 2;  // of K and V
-constexpr double kProducts = 2 * kQueries * kKeys * 64;      // of Q with K
+constexpr double kTileBytes = kBlocks * kKeys * 64 * 2 * 2;  // K and V
+constexpr double kProducts = 2 * kQueries * kKeys * 64;      // Q times K
 Case measured() {
   AttentionTensors t = random_tensors(1, 2, int(kQueries), int(kKeys), 64, 13);
   for (size_t i = 0; i < t.K.size(); ++i) t.K[i] = t.K[i % 64];
@@ -140,7 +140,7 @@ std::vector<Case> packed_cases() {
 
 // 2 images of 150 tokens and 3 heads: 3 blocks of 64 rows for each image and head.
 constexpr double kPackedScores = 2 * 3 * 150.0 * 150;
-constexpr double kPackedBytes = 2 * 3 * 150 * 64 * 2;  // of Q, of K, of V, of O
+constexpr double kPackedBytes = 2 * 3 * 150 * 64 * 2;  // each of Q, K, V and O
 Case packed_measured() { return packed(2, 3, 150, 13); }
 
 // NaN, which reaches no aim, where less is read from shared memory than K once.

@@ -88,7 +88,7 @@ void check_bytes() {
       CAPTURE(tokens);
       CAPTURE(head_dim);
       run_for_counters(coalesced_k::attention_with<kWarps>, 1, heads, tokens, head_dim);
-      const int rows = 16 * kWarps;  // of a block
+      const int rows = 16 * kWarps;  // a block's
       const double row_blocks = (tokens + rows - 1) / rows;
       const double elements = double(heads) * tokens * head_dim, bytes = row_blocks * elements * 2;
       // Each block asks for all keys once.
@@ -173,7 +173,7 @@ TEST_CASE("counters: no bank conflict at all, those of the K tile included") {
 
 TEST_CASE("counters: a lower limit than chapter 5's") {
   if (skipped_without_counters("counters")) return;
-  const int heads = lab::open_device().sm_count;  // of 128 tokens: 2 or 1 blocks on each
+  const int heads = lab::open_device().sm_count;  // 128 tokens each: 2 blocks an SM, or 1
   for (const int head_dim : {32, 64, 128}) {
     CAPTURE(head_dim);
     // Of the pipe of L1 and shared memory, where the K load is, and no other one rises above it.

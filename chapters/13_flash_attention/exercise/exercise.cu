@@ -74,11 +74,11 @@ std::vector<Case> cases() {
 // 2 heads of 256 tokens: 4 tiles of 64 rows. Of the 4 tiles of 64 keys the first rows need 1, the next
 // 2, then 3 and 4: 10 a head (all of them would be 16).
 constexpr double kHeads = 2, kTokens = 256, kHeadDim = 64, kNeeded = 10;
-constexpr double kBytes = kHeads * kTokens * kHeadDim * 2;               // of Q, of K, of V, of O
-constexpr double kTileBytes = kHeads * kNeeded * 2 * 64 * kHeadDim * 2;  // of K and V, all tiles
+constexpr double kBytes = kHeads * kTokens * kHeadDim * 2;               // each of Q, K, V and O
+constexpr double kTileBytes = kHeads * kNeeded * 2 * 64 * kHeadDim * 2;  // K and V, all tiles
 constexpr double kTileMacs = kHeads * kNeeded * 2 * 64 * 64 * kHeadDim;
 constexpr double kSeenMacs =
-    kHeads * 2 * (kTokens * (kTokens + 1) / 2) * kHeadDim;  // of pairs seen
+    kHeads * 2 * (kTokens * (kTokens + 1) / 2) * kHeadDim;  // pairs seen
 Case measured() { return causal(1, int(kHeads), int(kTokens), int(kHeadDim), 11); }
 
 // A count where the products are made on tensor cores; NaN, which reaches no aim, elsewhere.

@@ -81,36 +81,66 @@ __device__ void leave_out(tile::Sums (&s_frag)[kKeyBlocks], int keys) {
       if (8 * j + tile::Sums::column(lane, i) >= keys) s_frag[j].value[i] = -INFINITY;
 }
 
+// Multiplies each row by its factor.
+template <int kBlocks>
+__device__ void scale_rows(tile::Sums (&o_frag)[kBlocks], const float (&factor)[2]) {
+#pragma unroll
+  for (tile::Sums& o : o_frag)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o.value[i] *= factor[i / 2];
+}
+
 // The softmax of 16 rows whose scores come tile by tile. A weight is 2^((score - row_max) scale);
-// the scale is positive.
+// the scale is positive and in units of log2.
 struct RowSoftmax {
   float row_max[2] = {-INFINITY, -INFINITY};  // the largest scores of rows g and g + 8 so far
   float row_sum[2] = {0, 0};                  // the sums of this lane's weights so far
 
+  // The largest score of row r, these scores included. At least one of a row is not -inf.
+  template <int kKeyBlocks>
+  __device__ float largest_score(const tile::Sums (&s_frag)[kKeyBlocks], int r) const {
+    float new_max = row_max[r];
+#pragma unroll
+    for (const tile::Sums& s : s_frag)
+      new_max = fmaxf(new_max, fmaxf(s.value[2 * r], s.value[2 * r + 1]));
+    new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 1));
+    return fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 2));
+  }
+
+  // Turns scores of row r into weights and adds them up.
+  template <int kKeyBlocks>
+  __device__ void weigh(tile::Sums (&s_frag)[kKeyBlocks], int r, float scale) {
+    const float scaled_max = row_max[r] * scale;
+#pragma unroll
+    for (tile::Sums& s : s_frag)
+#pragma unroll
+      for (int i = 2 * r; i < 2 * r + 2; ++i) {
+        s.value[i] = power_of_2(fmaf(s.value[i], scale, -scaled_max));
+        row_sum[r] += s.value[i];
+      }
+  }
+
   // Turns scores into weights. factor: at most 1, by which all earlier sums of each row must be
-  // multiplied. At least one score of a row is not -inf. scale: in units of log2.
+  // multiplied.
   template <int kKeyBlocks>
   __device__ void update(tile::Sums (&s_frag)[kKeyBlocks], float scale, float (&factor)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float new_max = row_max[r];
-#pragma unroll
-      for (const tile::Sums& s : s_frag)
-        new_max = fmaxf(new_max, fmaxf(s.value[2 * r], s.value[2 * r + 1]));
-      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 1));
-      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, 2));
+      const float new_max = largest_score(s_frag, r);
       factor[r] = power_of_2((row_max[r] - new_max) * scale);
       row_max[r] = new_max;
       row_sum[r] *= factor[r];
-      const float scaled_max = new_max * scale;
-#pragma unroll
-      for (tile::Sums& s : s_frag)
-#pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          s.value[i] = power_of_2(fmaf(s.value[i], scale, -scaled_max));
-          row_sum[r] += s.value[i];
-        }
+      weigh(s_frag, r, scale);
     }
+  }
+
+  // The same, and multiplies the rows of O, where one of the warp's maxima has grown.
+  template <int kKeyBlocks, int kValueBlocks>
+  __device__ void update(tile::Sums (&s_frag)[kKeyBlocks], float scale,
+                         tile::Sums (&o_frag)[kValueBlocks]) {
+    float factor[2];
+    update(s_frag, scale, factor);
+    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) scale_rows(o_frag, factor);
   }
 
   // 1 / (sum of all weights): the factors at the end.
@@ -122,16 +152,15 @@ struct RowSoftmax {
       factor[r] = 1.0f / sum;
     }
   }
-};
 
-// Multiplies each row by its factor.
-template <int kBlocks>
-__device__ void scale_rows(tile::Sums (&o_frag)[kBlocks], const float (&factor)[2]) {
-#pragma unroll
-  for (tile::Sums& o : o_frag)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) o.value[i] *= factor[i / 2];
-}
+  // Divides the rows of O by the sums of their weights, at the end.
+  template <int kValueBlocks>
+  __device__ void divide(tile::Sums (&o_frag)[kValueBlocks]) const {
+    float factor[2];
+    inverse_sums(factor);
+    scale_rows(o_frag, factor);
+  }
+};
 
 // Two neighbouring numbers of a row, rounded to fp16, in a register.
 __device__ inline uint32_t half_pair(const tile::Sums& sums, int i) {

@@ -170,7 +170,7 @@ TEST_CASE("counters: pipeline's operands, half of registers' for each row") {
     run_for_counters(attention, equal_scores(1, 128, 64));
     return lab::vgpu::counter("/shared/load/wavefronts");
   };
-  const double tile_wavefronts = 2 * 128 * 64 * 2 / 128.0;  // of K and V, for one warp
+  const double tile_wavefronts = 2 * 128 * 64 * 2 / 128.0;  // K and V, for one warp
   const double q_and_o = 2 * 128 * 64 * 2 / 128.0;
   CHECK(wavefronts(step("registers")) == 8 * tile_wavefronts + q_and_o);
   CHECK(wavefronts(step("pipeline")) == 4 * tile_wavefronts + q_and_o);

@@ -66,7 +66,7 @@ std::vector<Case> cases() {
 
 // 6 blocks of 13 tiles each, of which the last has 16 patches.
 constexpr double kImages = 2, kHeads = 3, kPatches = 400, kTiles = 13;
-constexpr double kBytes = kImages * kHeads * kPatches * kHeadDim * 2;  // of K, and of V
+constexpr double kBytes = kImages * kHeads * kPatches * kHeadDim * 2;  // each of K and V
 constexpr double kStageBytes = 2 * kTileKeys * kHeadDim * 2;
 Case measured() { return pooled(int(kImages), int(kHeads), int(kPatches), 9); }
 

@@ -246,9 +246,9 @@ namespace {
 
 double divide_up(double a, double b) { return std::ceil(a / b); }
 
-constexpr int kStages = 4;  // of a ring
+constexpr int kStages = 4;  // a ring's
 struct Sizes {
-  int query_rows, key_tile;  // of a block
+  int query_rows, key_tile;  // a block's
   int rows, keys;            // what the products' rows and keys are multiples of
   int q_barriers = 1;        // those of Q, of a block
 };
@@ -261,7 +261,7 @@ void check_counters(const char* name, const Sizes& sizes, int tokens, int head_d
   const double blocks = 2 * divide_up(tokens, query_rows);
   // A tile is a copy, or two of 64 columns each; rows past the end are filled in and not read.
   const double copies = blocks * divide_up(tokens, key_tile) * (head_dim == 128 ? 2 : 1);
-  const double bytes = tokens * head_dim * 2.0;  // of a head
+  const double bytes = tokens * head_dim * 2.0;  // a head's
   for (const char* array : {"K", "V"}) {
     CAPTURE(array);
     CHECK(counted(array, "copy_engine/load/copies") == copies);
@@ -308,7 +308,7 @@ namespace {
 std::vector<AttentionCase> bug_cases() {
   std::vector<AttentionCase> cases = {random_case(1, 1, 33, 64), random_case(1, 2, 330, 64),
                                       stepped_case(1, 1, 129, 64, {0, -100, 100}),
-                                      random_case(1, 7, 64, 64),  // of one tile each
+                                      random_case(1, 7, 64, 64),  // one tile each
                                       stepped_case(1, 1, 129, 64, {0, 8, 16})};
   AttentionCase negative = random_case(1, 1, 65, 64);  // Q gets another sign
   negative.name += ", scale -0.125";

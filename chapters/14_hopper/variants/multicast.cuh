@@ -147,9 +147,7 @@ __global__ void IN_CLUSTERS __launch_bounds__(PersistentTiles<kHeadDim>::kThread
     if (keys > 0) with_width(keys, [&](auto width) { update(width, keys); });
 
     // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
-    float factor[2];
-    softmax.inverse_sums(factor);
-    scale_rows(o_frag, factor);
+    softmax.divide(o_frag);
     if (first_row < tokens)
       store_output(o_frag, q, warp_row,
                    O + (int64_t(item.matrix()) * tokens + first_row) * kHeadDim,

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <stdexcept>
+#include <filesystem>
 #include <regex>
+#include <sstream>
+#include <stdexcept>
 
 #include "grader/text.h"
 #include "json/json.h"
@@ -30,10 +32,21 @@ std::string planted(std::string text, const std::string& find, const std::string
 }
 
 std::string copied_kernel(const std::string& path) {
-  std::string text = planted(source(path), "\"../../common/", "\"../../../common/");
-  static const std::regex own("\"parts/"), other_chapter("\"\\.\\./(\\d\\d_)");
-  text = std::regex_replace(text, own, "\"../parts/");
-  return std::regex_replace(text, other_chapter, "\"../../$1");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::string copy;
+  std::istringstream lines(source(path));
+  static const std::regex include("#include \"(.*)\"");
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (line == "#pragma once") continue;
+    if (!std::regex_match(line, match, include)) {
+      copy += line + "\n";
+      continue;
+    }
+    const std::string file = (folder / match[1].str()).lexically_normal().string();
+    copy += has(file, "/parts/") ? copied_kernel(file) : "#include \"../../../" + file + "\"\n";
+  }
+  return copy;
 }
 
 std::vector<std::string> isolations() {

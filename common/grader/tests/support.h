@@ -28,7 +28,8 @@ std::string source(const std::string& path);
 inline std::string first_solution() {
   return source("chapters/01_naive_attention/exercise/solution.cuh");
 }
-// A chapter's kernel as a student copies it into an exercise, which lies one folder deeper.
+// A chapter's kernel as a student copies it into an exercise, which lies one folder deeper. What it includes of a
+// folder parts/ is copied, too.
 std::string copied_kernel(const std::string& path);
 // text with every `find` replaced. Throws std::runtime_error when there is none: a planted mistake
 // that no longer applies.
