@@ -18,7 +18,7 @@ constexpr int kScoreRows = kQueryRows * kKeyTile / kThreads;  // a thread has on
 // Scores of the tile's key `key` with kScoreRows query rows from `row` on; -inf for a key past the end.
 template <int kHeadDim>
 __device__ void compute_scores(const Tiles<kHeadDim>& tiles, int key, int row, bool valid,
-                          float scale_log2, float (&score)[kScoreRows]) {
+                               float scale_log2, float (&score)[kScoreRows]) {
   for (float& s : score) s = 0.0f;
   for (int d = 0; d < kHeadDim; d += 2) {
     const float2 k = __half22float2(*reinterpret_cast<const half2*>(&tiles.k[key][d]));

@@ -48,9 +48,8 @@ std::vector<Case> cases() {
 
 // 2 heads of 100 tokens: 7 blocks of 16 rows in each, 2 tiles of 64 keys for each of these.
 constexpr double kTokens = 100, kHeads = 2;
-constexpr double kScores = kHeads * (7 * 16) * (2 * 64);  // padding included
-constexpr double kMultiplyAdds =
-    kHeads * kTokens * kTokens * 64;  // one product, without padding
+constexpr double kScores = kHeads * (7 * 16) * (2 * 64);           // padding included
+constexpr double kMultiplyAdds = kHeads * kTokens * kTokens * 64;  // one product, without padding
 Case measured() { return biased(1, 2, 100, 13); }
 
 const std::vector<Aim> kAims = {

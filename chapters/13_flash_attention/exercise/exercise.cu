@@ -77,8 +77,7 @@ constexpr double kHeads = 2, kTokens = 256, kHeadDim = 64, kNeeded = 10;
 constexpr double kBytes = kHeads * kTokens * kHeadDim * 2;               // each of Q, K, V and O
 constexpr double kTileBytes = kHeads * kNeeded * 2 * 64 * kHeadDim * 2;  // K and V, all tiles
 constexpr double kTileMacs = kHeads * kNeeded * 2 * 64 * 64 * kHeadDim;
-constexpr double kSeenMacs =
-    kHeads * 2 * (kTokens * (kTokens + 1) / 2) * kHeadDim;  // pairs seen
+constexpr double kSeenMacs = kHeads * 2 * (kTokens * (kTokens + 1) / 2) * kHeadDim;  // pairs seen
 Case measured() { return causal(1, int(kHeads), int(kTokens), int(kHeadDim), 11); }
 
 // A count where the products are made on tensor cores; NaN, which reaches no aim, elsewhere.
