@@ -44,7 +44,8 @@ std::string copied_kernel(const std::string& path) {
       continue;
     }
     const std::string file = (folder / match[1].str()).lexically_normal().string();
-    copy += has(file, "/parts/") ? copied_kernel(file) : "#include \"../../../" + file + "\"\n";
+    copy += file.find("/parts/") != std::string::npos ? copied_kernel(file)
+                                                      : "#include \"../../../" + file + "\"\n";
   }
   return copy;
 }
