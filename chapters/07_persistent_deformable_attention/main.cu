@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     // The reference on the CPU, then the arrays on the device, in copies that do not stay in the L2.
     Report report(report_head(kChapter, options, device, problem));
     const std::vector<double> expected = expected_output(options, problem);
-    const Tolerance tolerance = Tolerance::fp16_mean(max_abs(problem.value));  // of a weighted mean
+    const Tolerance tolerance = Tolerance::fp16_mean(max_abs(problem.value));  // a weighted mean
     std::vector<DeformableArrays> arrays = upload(problem, copies, device.is_virtual);
 
     // Each step: launched and timed, then compared.

@@ -18,10 +18,14 @@ int main(int argc, char** argv) {
         "depthwise\n"
         "convolutions with BatchNorm that make q, k and v, or another one by --component.");
     const Device device = open_device(options);
-    const std::unique_ptr<Operation> operation = operation_of(options, device);
+    // The projection's steps are conv_projection/1_naive.cuh to 4_fused_backward.cuh, listed in
+    // kernels/conv_projection.cu; those of the other components are in operations/.
+    const std::unique_ptr<Operation> operation = options.component == "projection"
+                                                     ? projection_operation(options, device)
+                                                     : component_operation(options, device);
     const std::vector<OperationStep> steps =
         chosen_steps(options.step, operation->steps, ", with --component " + options.component);
-    const int copies = operation->copies;  // of all arrays, so that none is still in the L2
+    const int copies = operation->copies;  // so many of all arrays that none is still in the L2
     Report report(report_head(kChapter, options, device, *operation));
 
     // The reference on the CPU, and the forward pass, where its gradients alone are asked for.

@@ -45,7 +45,7 @@ __global__ void planes_kernel(const unsigned char* rgb,  // [pixels, 3]
 }
 
 // rgb [height, width, 3], 0 to 255; planes [3, height, width], 0 to 1.
-inline void planes_of(const unsigned char* rgb, float* planes, int height, int width,
+inline void to_planes(const unsigned char* rgb, float* planes, int height, int width,
                       cudaStream_t stream) {
   const int pixels = height * width;
   planes_kernel<<<(pixels + kPixelThreads - 1) / kPixelThreads, kPixelThreads, 0, stream>>>(
@@ -72,10 +72,10 @@ __global__ void pixels_kernel(const float* planes,  // [3, plane_height, plane_w
 // The lower right height x width pixels of the planes: clamp(tanh(x) 150 + 127.5, 0, 255), rounded.
 // planes [3, plane_height, plane_width]; rgb [height, width, 3].
 // Throws std::invalid_argument where the planes are smaller.
-inline void pixels_of(const float* planes, unsigned char* rgb, int plane_height, int plane_width,
+inline void to_pixels(const float* planes, unsigned char* rgb, int plane_height, int plane_width,
                       int height, int width, cudaStream_t stream) {
   if (height > plane_height || width > plane_width)
-    throw std::invalid_argument("pixels_of: " + std::to_string(height) + "x" +
+    throw std::invalid_argument("to_pixels: " + std::to_string(height) + "x" +
                                 std::to_string(width) + " pixels of planes of " +
                                 std::to_string(plane_height) + "x" + std::to_string(plane_width));
   pixels_kernel<<<(height * width + kPixelThreads - 1) / kPixelThreads, kPixelThreads, 0, stream>>>(

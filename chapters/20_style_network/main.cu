@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     DeviceArray<unsigned char> pixels(photo.rgb, "pixels");
     DeviceArray<float> x(sizes.elements, "x"), y(sizes.elements, "y");
     DeviceArray<float> between(sizes.between, "between");
-    style_network::planes_of(pixels.data(), x.data(), photo.height, photo.width, nullptr);
+    style_network::to_planes(pixels.data(), x.data(), photo.height, photo.width, nullptr);
     check(cudaDeviceSynchronize());
     std::vector<float> x_host = x.download(0, photo.rgb.size());
     require_planes(x_host, photo);
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
     pixels.fill_nan();
     report.begin("pixels", format("%dx%d, clamp(150 tanh + 127.5)", photo.height, photo.width));
     const LayerTime time = time_layer(device, options, std::nan(""), [&] {
-      style_network::pixels_of(x.data(), pixels.data(), last.out_height(), last.out_width(),
+      style_network::to_pixels(x.data(), pixels.data(), last.out_height(), last.out_width(),
                                photo.height, photo.width, nullptr);
     });
     picture.rgb = pixels.download();

@@ -86,7 +86,7 @@ std::vector<Case> cases() {
 // to 3 queries more than it needs: shuffles need whole warps.
 constexpr double kBlocks = 132, kStagings = kBlocks + 2, kQueries = 2 * 20000;
 constexpr double kTaken = kQueries + 3 * kStagings, kStagedBytes = 23 * 40 * 64;
-constexpr double kSamples = 4;  // of a query in a level
+constexpr double kSamples = 4;  // a query's in a level
 Case measured() {
   return gradient({2, 20000, 1, 32, 2, 4, {{46, 80}, {23, 40}}}, lab::Distribution::kLocal, 11,
                   false);

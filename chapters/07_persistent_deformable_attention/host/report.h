@@ -8,7 +8,7 @@
 
 namespace lab {
 
-// Of every step, by the reference: [batch, queries, heads, channels]; empty with --predict, which
+// What every step must give, by the reference: [batch, queries, heads, channels]; empty with --predict, which
 // compares nothing. Throws UsageError where an output of --input is beyond what fp16 holds.
 std::vector<double> expected_output(const DeformableOptions& options,
                                     const DeformableProblem& problem);

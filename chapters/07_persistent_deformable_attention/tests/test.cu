@@ -196,7 +196,7 @@ TEST_CASE("staging: the smallest levels that fit") {
 }
 
 TEST_CASE("staging: clusters of blocks hold larger levels, in runs of 16 pixels") {
-  // Of 2 blocks each has half of 46 x 80, 23 x 40 and 12 x 20 pixels, in whole runs: 115,
+  // Each of 2 blocks has half of 46 x 80, 23 x 40 and 12 x 20 pixels, in whole runs: 115,
   // 29 and 8 of them. Level 0 alone would be 460.
   const DeformableShape course = lab::course_deformable_shape(1, 1);
   const steps::StagedLevels two = steps::staged_levels(course, 227 * 1024, 2);
@@ -204,7 +204,7 @@ TEST_CASE("staging: clusters of blocks hold larger levels, in runs of 16 pixels"
   CHECK(two.bytes == (115 + 29 + 8) * 16 * 64);
   CHECK(two.first_pixel[0] == -1);
   CHECK(two.first_pixel[1] == (29 + 8) * 16);
-  // Of 8 blocks: 115, 29, 8 and 2 runs.
+  // 8 blocks have 115, 29, 8 and 2 runs.
   const steps::StagedLevels eight = steps::staged_levels(course, 227 * 1024, 8);
   CHECK(eight.levels == 4);
   CHECK(eight.bytes == (115 + 29 + 8 + 2) * 16 * 64);
@@ -355,7 +355,7 @@ TEST_CASE("counters: with several heads a tensor map makes a few copies of them"
   if (skipped_without_counters("counters") || !lack_of("bulk").empty()) return;
   struct Case {
     int heads, channels;
-    double copies;  // of a plane
+    double copies;  // a plane's
   };
   // Of a plane levels 2 and 3, 920 and 240 pixels, are 4 and 1 copies of up to 256 pixels; with 16
   // channels level 1, too, whose 3,680 pixels are 15. Without a map each pixel is a copy of its own.

@@ -231,10 +231,10 @@ TEST_CASE(
     }
     for (const char* name : {"cudaMalloc", "cudaMemset", "cudaMemsetAsync"}) {
       CAPTURE(name);
-      CHECK(five[name] == one[name]);  // of the program's arrays
+      CHECK(five[name] == one[name]);  // the program's arrays
     }
     if (step.name != "cluster") continue;
-    CHECK(one["cudaOccupancyMaxActiveClusters"] == 3);  // of 2, 4 and 8 blocks
+    CHECK(one["cudaOccupancyMaxActiveClusters"] == 3);  // for 2, 4 and 8 blocks
     CHECK(five["cudaOccupancyMaxActiveClusters"] == 3);
     CHECK(five["cudaLaunchKernelExC"] == 5);
   }

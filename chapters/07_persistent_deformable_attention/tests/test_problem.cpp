@@ -116,7 +116,7 @@ TEST_CASE("deformable problems: distributions, weights and the course's size") {
     const lab::DeformableProblem problem = lab::random_deformable(shape, distribution, 5);
     const std::vector<float> x = lab::to_float(problem.locations),
                              w = lab::to_float(problem.weights);
-    double spread = 0;  // of x in level 0 around each query's mean, in pixels
+    double spread = 0;  // how far x is from each query's mean in level 0, in pixels
     for (int query = 0; query < shape.queries; ++query) {
       double mean = 0, sum = 0, square = 0;
       for (int p = 0; p < 8; ++p) mean += x[query * 64 + 2 * p] / 8;

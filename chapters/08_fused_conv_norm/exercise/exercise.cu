@@ -261,7 +261,7 @@ std::vector<Case> depthwise_cases() {
 }
 
 // 6 planes of 56 x 56 pixels.
-constexpr double kPlaneBytes = 2 * 3 * 56 * 56 * 2;  // of x, of y
+constexpr double kPlaneBytes = 2 * 3 * 56 * 56 * 2;  // x's, or y's
 Case depthwise_measured() { return depthwise(2, 3, 56, 56, 13); }
 
 // NaN, which reaches no aim, where less is brought to shared memory than x once.

@@ -8,7 +8,7 @@
 namespace lab {
 
 struct ConvNormOptions : Options {
-  ConvNormShape shape;  // of random tensors; with --input stride and padding alone count
+  ConvNormShape shape;  // random tensors'; with --input stride and padding alone count
   std::string preset;   // that the shape comes from; empty: none was named
   std::string step;     // empty: all, and instance norm alone
   bool with_residual = false, draws = true;

@@ -24,7 +24,7 @@ constexpr int64_t kTogether = 4;
 // All planes of x, padded and with the zeros of upsample in place. The columns of a row are sorted
 // by their remainder by stride: then what a tap meets along an output row lies side by side.
 struct PaddedPicture {
-  int64_t rows, columns, start_of_odd;  // of a plane; where odd columns begin (stride 2)
+  int64_t rows, columns, start_of_odd;  // a plane's; where odd columns begin (stride 2)
   std::vector<double> planes;
 
   PaddedPicture(const float* x, const ConvNormShape& shape)

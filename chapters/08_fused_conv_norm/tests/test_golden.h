@@ -19,7 +19,7 @@ struct ConvNormCase {
   std::vector<double> conv, y;                                // with the bias; the result
 };
 
-// Of a vector that may be none, as the functions take it.
+// A vector that may be none, as the functions take it.
 inline const float* or_null(const std::vector<float>& values) {
   return values.empty() ? nullptr : values.data();
 }

@@ -36,7 +36,7 @@ std::vector<double> reference_output(const ConvNormCase& c) {
   return y;
 }
 
-// Of numbers of that size: what 12 digits leave.
+// What 12 digits leave of numbers of that size.
 lab::Tolerance digits(const std::vector<double>& values, double relative) {
   double largest = 0;
   for (const double value : values) largest = std::max(largest, std::abs(value));
@@ -144,7 +144,7 @@ TEST_CASE("conv-norm reference: more channels than are computed together, rows b
   for (int64_t i = 0; i < int64_t(conv.size()); ++i) {
     const int64_t column = i % shape.out_width(), row = i / shape.out_width() % shape.out_height();
     const int64_t plane = i / shape.plane(), m = plane % 6, n = plane / 6;
-    double sum = 0;  // of whole numbers: exact in any order
+    double sum = 0;  // whole numbers: exact in any order
     for (int c = 0; c < 5; ++c)
       for (int tap = 0; tap < 25; ++tap) {
         const int64_t at_y = row * 2 + tap / 5 - shape.pad_top,

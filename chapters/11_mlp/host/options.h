@@ -8,7 +8,7 @@
 namespace lab {
 
 struct MlpOptions : Options {
-  MlpSizes sizes;      // of random tensors
+  MlpSizes sizes;      // random tensors'
   std::string preset;  // that they come from; empty: none was named
   std::string step;    // empty: all
   std::string storage_name = "fp16";

@@ -57,7 +57,7 @@ Image draw_hidden(const Image& photo, const MlpSizes& sizes, const std::vector<f
 // and seeded ones between.
 std::vector<int> compared_rows(const MlpSizes& sizes);
 
-enum class Storage { kFp16, kFp32 };  // of all arrays; fp32 is multiplied in tf32
+enum class Storage { kFp16, kFp32 };  // all arrays'; fp32 is multiplied in tf32
 
 struct MlpExpected {
   std::vector<int> rows;
@@ -94,7 +94,7 @@ struct MlpOnDevice {
 
   std::vector<float> hidden() const;
   std::vector<float> y() const;
-  void fill_results_with_nan();  // of hidden and y
+  void fill_results_with_nan();  // hidden and y
 };
 std::vector<MlpOnDevice> upload(const MlpProblem& problem, Storage storage, int copies);
 

@@ -58,7 +58,7 @@ std::string chosen_tile(const Shape& shape, int sms, int shared_bytes, bool with
   return name == TileName::kWide ? "wide" : name == TileName::kLarge ? "large" : "small";
 }
 
-void gelu_of(const float* v, float* y, int count) {
+void apply_gelu(const float* v, float* y, int count) {
   gelu_kernel<<<unsigned(count / 128 + 1), 128>>>(v, y, count);
 }
 

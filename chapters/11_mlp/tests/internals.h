@@ -30,6 +30,6 @@ template <class Element>
 std::string lacking();
 
 // gelu() of launch.cuh.
-void gelu_of(const float* v, float* y, int count);
+void apply_gelu(const float* v, float* y, int count);
 
 }  // namespace mlp

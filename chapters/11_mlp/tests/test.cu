@@ -160,12 +160,13 @@ TEST_CASE("right: GELU by itself is as exact as its comment says") {
   if (skipped("GELU by itself")) return;
   std::vector<float> values;
   for (float v = -5; v <= 5; v += 0x1p-9f) values.push_back(v);
-  const size_t within = values.size();  // of the range whose error the coefficients make least
+  const size_t within =
+      values.size();  // numbers of the range whose error the coefficients make least
   for (const float v : {5.5f, 8.0f, 14.0f, 65504.0f, 1e30f})
     values.push_back(v), values.push_back(-v);
   const lab::DeviceArray<float> in(values, "v");
   lab::DeviceArray<float> out(values.size(), "y");
-  mlp::gelu_of(in.data(), out.data(), int(values.size()));
+  mlp::apply_gelu(in.data(), out.data(), int(values.size()));
   lab::check(cudaDeviceSynchronize());
   const std::vector<float> y = out.download();
   double absolute = 0, relative = 0;
@@ -332,7 +333,7 @@ constexpr int pipeline_bytes(int rows) { return 3 * 2 * rows * (64 + 8) * int(si
 struct Padded {
   const char* name;
   Product product;
-  double rows, columns, slice;  // of a tile
+  double rows, columns, slice;  // a tile's
 };
 std::vector<Padded> products() {
   const auto of = [](const char* name, double tile, double slice) -> Padded {

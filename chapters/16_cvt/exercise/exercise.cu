@@ -147,7 +147,7 @@ std::vector<Case> cases() {
 constexpr double kBatch = 4, kSide = 14, kChannels = 64, kStrips = 2 * kBatch;
 constexpr double kRow = kChannels * 4;  // bytes of a token
 constexpr double kMaps = kBatch * kSide * kSide * kRow, kClassTokens = kBatch * kRow;
-constexpr double kSums = 10 * kRow;  // of a strip, or of all
+constexpr double kSums = 10 * kRow;  // sums of a strip, or of all
 Case measured() { return map_case(int(kBatch), int(kSide), int(kSide), int(kChannels), 11); }
 
 double atomics(const Counters& c) {

@@ -36,7 +36,7 @@ struct Step {
 // The forward pass or the gradients.
 struct Way {
   std::vector<Step> steps;
-  std::function<std::vector<Expected>()> expected;  // of what each of them writes, by the CPU
+  std::function<std::vector<Expected>()> expected;  // what each of them must write, by the CPU
 };
 struct Component {
   std::string shape;                                   // for people
@@ -72,7 +72,7 @@ Stage stage_of(const std::string& preset, int batch) {
   return stage;
 }
 
-constexpr double kTf32 = 0.5;  // of the tensor cores' rate for fp16
+constexpr double kTf32 = 0.5;  // its share of the tensor cores' rate for fp16
 Cost cost_of(double floats, double multiply_adds, bool tensor_cores = true) {
   return {4 * floats, 2 * multiply_adds, tensor_cores, tensor_cores ? kTf32 : 1};
 }

@@ -24,7 +24,7 @@ struct OperationStep {
   bool back = false;  // it computes gradients
   Cost cost;
   StepLaunch run;                            // on copy i, modulo the number of copies
-  std::function<NamedComparison()> compare;  // of what it left in copy 0, with the reference
+  std::function<NamedComparison()> compare;  // what it left in copy 0, with the reference
   // Its launches, with a scratch that lives as long as they do, where each has a line of its own in the table; else none.
   std::function<std::vector<OperationLaunch>()> launches = [] {
     return std::vector<OperationLaunch>();
@@ -43,10 +43,10 @@ class Operation {
   virtual void write_output(const std::string& path) const = 0;
 
   std::string shape;                                         // for people
-  std::vector<std::pair<std::string, int64_t>> sizes;        // of the problem
+  std::vector<std::pair<std::string, int64_t>> sizes;        // the problem's
   std::vector<std::pair<std::string, std::string>> details;  // more, as JSON text
   std::vector<OperationStep> steps;  // forward, then back; each in the lesson's order
-  int copies = 1;                    // of its arrays
+  int copies = 1;                    // copies of its arrays
 };
 
 }  // namespace lab

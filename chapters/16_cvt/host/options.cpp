@@ -63,9 +63,4 @@ Device open_device(CvtOptions& options) {
   return device;
 }
 
-std::unique_ptr<Operation> operation_of(CvtOptions& options, const Device& device) {
-  return options.component == "projection" ? projection_operation(options, device)
-                                           : component_operation(options, device);
-}
-
 }  // namespace lab

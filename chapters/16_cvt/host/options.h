@@ -21,9 +21,8 @@ CvtOptions cvt_options(int argc, char** argv, const char* about);
 // Device 0, with what the flags left to it chosen in `options`. Throws LackError for want of tf32, too.
 Device open_device(CvtOptions& options);
 
-// The operation with random arrays on the device. Throws UsageError for sizes that no array can have, LackError for
-// want of memory.
-std::unique_ptr<Operation> operation_of(CvtOptions& options, const Device& device);
+// An operation with random arrays on the device. Both throw UsageError for sizes that no array can have, LackError
+// for want of memory.
 // The convolutional projection, in steps of several launches (projection_steps.cpp).
 std::unique_ptr<Operation> projection_operation(CvtOptions& options, const Device& device);
 // A linear layer, LayerNorm, attention or embedding (components.cpp).

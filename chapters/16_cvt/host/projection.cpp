@@ -108,7 +108,7 @@ ExpectedProjection expected_projection(const ProjectionProblem& problem, OfStore
     const double dy_norm = l2_norm(problem.dy[which]), dy_size = max_abs(problem.dy[which]);
     double sum_size = 0;
     for (const double v : problem.dy[which]) sum_size += std::abs(v);
-    sum_size = 2 * sum_size / double(C) + dy_size;  // of one channel
+    sum_size = 2 * sum_size / double(C) + dy_size;  // a channel's
     const double dy_rms = dy_norm / std::sqrt(double(problem.dy[which].size()));
     const double dshift_error = sum_size * kMeetings * u;
     // A mean that is off adds its distance times the sum of dy; a deviation, its share of the sum.

@@ -161,7 +161,7 @@ __global__ void planted_finish(const float* products, const float* sums, float* 
       WeightShares{const_cast<float*>(products), const_cast<float*>(sums), 12, 72},
       WeightFinish{dw, dbias, nullptr, nullptr, false, 8, 9}, 1);
 }
-// Of rows first, first + 2, ... the taps `tap`, `tap` + 2, ..., and so of columns.
+// The taps `tap`, `tap` + 2, ... of rows first, first + 2, ..., and so of columns.
 struct PlantedPhase {
   int first, count, tap, taps, from;
 };
@@ -351,7 +351,7 @@ TEST_CASE("planted bugs in LayerNorm's gradients: each is caught, and by what") 
       ref::layer_norm(widened(x), widened(scale), Array(kChannels, 0.0), kNormRows, kChannels);
   const auto d =
       ref::layer_norm_gradients(widened(x), widened(scale), widened(dy), kNormRows, kChannels);
-  Array partials = d.scale;  // of one block: dscale, then dshift
+  Array partials = d.scale;  // a block's: dscale, then dshift
   partials.insert(partials.end(), d.shift.begin(), d.shift.end());
   const lab::Tolerance tolerance{1e-4, 0, 1e-5};
   check_bugs(mutants, planted_bugs("16_cvt", "norm"),

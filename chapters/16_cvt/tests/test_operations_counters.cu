@@ -61,7 +61,7 @@ TEST_CASE("operations, counters: what a linear layer asks for, by formula") {
     check_loads("dy", floats(c.rows * c.out * tiles_of(c.in, 64)));
     check_loads("w", floats(c.out * c.in * rows));
     check_stores("dx", floats(c.rows * c.in));
-    // Of the gradients of weights the second launch is seen, which adds up the shares.
+    // What is seen of the weights' gradients is the second launch, which adds up the shares.
     run_trial(
         [&](const std::vector<const float*>& in, const std::vector<float*>& out,
             cudaStream_t stream) {
@@ -164,7 +164,7 @@ TEST_CASE("operations, counters: what attention asks for, by formula") {
     check_loads("v", of_k * blocks);
     check_stores("o", of_q);
     check_stores("log_sum_exp", rows);
-    // Of the way back the last launch is seen, that of dq.
+    // What is seen of the way back is the last launch, that of dq.
     run_trial(
         [&](const std::vector<const float*>& in, const std::vector<float*>& out,
             cudaStream_t stream) {

@@ -17,7 +17,7 @@ using lab::UsageError;
 
 constexpr int kPixels = kSide * kSide;
 constexpr int kExcerptTraining = 400;
-// Of the 60,000 training images, in shares of 255.
+// Mean and deviation of the 60,000 training images, in shares of 255.
 constexpr double kMean = 0.286, kDeviation = 0.353;
 // Streams of random numbers beside those of the parameters, which are 0, 1, ...
 constexpr uint64_t kStreams = 4096, kOrderStream = 2000, kAugmentStream = 3000;

@@ -14,7 +14,8 @@ constexpr int kBatch = 20;
 constexpr double kRate = 0.002, kMomentum = 0.9;
 
 // values[class] of one image, in several partial sums that the compiler can keep in one register.
-void values_of(const float* weights, const float* image, int pixels, int classes, double* values) {
+void compute_values(const float* weights, const float* image, int pixels, int classes,
+                    double* values) {
   for (int c = 0; c < classes; ++c) {
     const float* row = weights + int64_t(c) * (pixels + 1);
     float sums[16] = {};
@@ -43,7 +44,7 @@ std::vector<float> train_linear(const std::vector<float>& images, const std::vec
       const int64_t number =
           int64_t(lab::random_bits(1, uint64_t(step) * kBatch + uint64_t(b)) % uint64_t(count));
       const float* image = images.data() + number * pixels;
-      values_of(weights.data(), image, pixels, classes, values.data());
+      compute_values(weights.data(), image, pixels, classes, values.data());
       const double most = *std::max_element(values.begin(), values.end());
       double sum = 0;
       for (double& value : values) sum += value = std::exp(value - most);
@@ -73,7 +74,8 @@ std::vector<int> linear_answers(const std::vector<float>& weights, const std::ve
   std::vector<double> values(classes);
   std::vector<int> result;
   for (int i = 0; i < count; ++i) {
-    values_of(weights.data(), images.data() + int64_t(i) * pixels, pixels, classes, values.data());
+    compute_values(weights.data(), images.data() + int64_t(i) * pixels, pixels, classes,
+                   values.data());
     result.push_back(int(std::max_element(values.begin(), values.end()) - values.begin()));
   }
   return result;

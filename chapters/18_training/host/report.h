@@ -26,7 +26,7 @@ class StepTable {
 
 lab::ReportHead report_head(const char* chapter, const TrainingOptions& options,
                             const lab::Device& device, const Split& split, const Trainer& trainer);
-// Of the steps of this run, on the host's clock.
+// How long the steps of this run took, on the host's clock.
 lab::Timing timing_of(std::vector<double> seconds);
 
 void note_losses(const lab::Comparison& losses, const lab::Timing& time, lab::Report& report);

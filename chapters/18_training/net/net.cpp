@@ -262,7 +262,7 @@ EmbedShape embed_shape(const NetShape& shape, int stage, int batch) {
           own.width, own.kernel, own.stride, own.padding};
 }
 
-// Of a sample's tokens those behind the class token, and the class tokens alone.
+// The tokens of a sample behind the class token, and the class tokens alone.
 Rows map_rows(int batch, int tokens, int class_tokens) {
   const int positions = tokens - class_tokens;
   return {batch * positions, positions, tokens, class_tokens};

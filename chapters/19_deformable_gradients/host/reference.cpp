@@ -8,8 +8,8 @@ namespace {
 
 // A pixel that a sample lies beside.
 struct Corner {
-  int64_t pixel;            // of the level
-  double share;             // of the sample
+  int64_t pixel;            // its number in the level
+  double share;             // its share of the sample
   double along_x, along_y;  // change of that share for a pixel's move of the sample
 };
 
@@ -91,7 +91,7 @@ class Plane {
   }
 
   const DeformableShape& shape_;
-  int64_t first_, stride_;     // of value: pixel 0, and from a pixel to the next
+  int64_t first_, stride_;     // where value's pixel 0 is, and how far the next one
   std::vector<double> sizes_;  // [pixels, channels]
   std::vector<int> samples_;   // [pixels]
   double locations_size_ = 0, weights_size_ = 0;

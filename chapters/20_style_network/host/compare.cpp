@@ -10,7 +10,7 @@
 namespace lab {
 namespace {
 
-constexpr double kReferenceFlops = 2e9;  // of a layer; beyond it some of its channels are compared
+constexpr double kReferenceFlops = 2e9;  // a layer with more is compared in some of its channels
 
 // y [out_channels, out_height, out_width] of one layer; `residual` may be empty.
 Comparison compare_layer(const StyleLayer& layer, const ConvNormShape& shape,
@@ -48,7 +48,7 @@ void require_planes(const std::vector<float>& planes, const Image& photo) {
     const double level = photo.rgb[i % plane * 3 + i / plane];
     if (std::abs(planes[i] - level / 255) > 1e-6)
       throw std::runtime_error(
-          format("planes_of: element %zu is %g, level %g was meant", i, double(planes[i]), level));
+          format("to_planes: element %zu is %g, level %g was meant", i, double(planes[i]), level));
   }
 }
 

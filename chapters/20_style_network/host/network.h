@@ -37,9 +37,9 @@ ConvNormShape style_shape(const StyleLayer& layer, int height, int width);
 // What runs at a time: a layer, or the two of a residual block.
 struct StyleStage {
   std::string name;  // "conv1", "res1"
-  size_t first = 0;  // of the network's layers
+  size_t first = 0;  // its place among the network's layers
   bool residual = false;
-  ConvNormShape shape;  // of each of its layers
+  ConvNormShape shape;  // each of its layers' shape
 
   size_t last() const { return first + (residual ? 1 : 0); }
 };

@@ -12,7 +12,7 @@ namespace lab {
 namespace {
 
 constexpr int kMaxPhotoSize = 8192;  // pixels, of --size
-constexpr int kRandomSize = 64;      // of the photo that a random network is tried on
+constexpr int kRandomSize = 64;      // pixels of the photo that a random network is tried on
 constexpr uint64_t kRandomSeed = 1;
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace lab {
 
 struct StyleOptions : Options {
   std::string network;   // the file; empty: random weights
-  std::string step;      // of chapter 8; empty: fused
+  std::string step;      // a step of chapter 8; empty: fused
   bool squared = false;  // the photo, to `size`
 };
 
@@ -26,7 +26,7 @@ std::vector<StyleStage> style_stages(const std::vector<StyleLayer>& network, con
 
 // Elements of the arrays that all layers share.
 struct SharedArrays {
-  int64_t elements = 1;  // of x and of y, the larger one
+  int64_t elements = 1;  // the larger one of x and y
   int64_t between = 1;   // between the two layers of a residual block
 };
 // Throws LackError, before anything is taken, where device or host have not enough memory.

@@ -10,7 +10,7 @@ namespace lab {
 
 struct LayerTime {
   Timing timing;
-  double predicted_us = std::numeric_limits<double>::quiet_NaN();  // of its launches; NaN: none
+  double predicted_us = std::numeric_limits<double>::quiet_NaN();  // its launches' sum; NaN: none
 };
 // Launches as often as the options say. known_us: the predicted time of a layer of the same shape, or
 // NaN; where there is one, the layer is not predicted again, and with --predict not launched.
@@ -52,7 +52,7 @@ class StyleReport {
   StyleOptions options_;
   Device device_;
   std::string step_;
-  ConvNormShape last_;  // of the network's last layer
+  ConvNormShape last_;  // the network's last layer
   std::vector<Line> lines_;
 };
 

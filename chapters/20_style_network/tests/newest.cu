@@ -15,7 +15,7 @@ TEST_CASE("chapter 20, planes to pixels: one picture") {
   const int plane_height = 8, plane_width = 12, height = 7, width = 9;
   const RandomArray<float> planes("planes", 3 * plane_height * plane_width, 1);
   auto rgb = unwritten<unsigned char>("rgb", 3 * height * width);
-  style_network::pixels_of(planes, rgb.data(), plane_height, plane_width, height, width, nullptr);
+  style_network::to_pixels(planes, rgb.data(), plane_height, plane_width, height, width, nullptr);
   std::vector<double> expected;
   for (int row = 0; row < height; ++row)
     for (int column = 0; column < width; ++column)

@@ -96,7 +96,7 @@ TEST_CASE("network: pixels to planes, every level") {
   const lab::DeviceArray<unsigned char> pixels(rgb, "rgb");
   lab::DeviceArray<float> planes(rgb.size() + 1, "planes");
   planes.fill_nan();
-  planes_of(pixels.data(), planes.data(), height, width, nullptr);
+  to_planes(pixels.data(), planes.data(), height, width, nullptr);
   lab::check(cudaDeviceSynchronize());
   const std::vector<float> got = planes.download();
   int wrong = 0;
@@ -128,7 +128,7 @@ TEST_CASE("network: planes to pixels, rounded, clamped and cut") {
   const lab::DeviceArray<float> planes(values, "planes");
   lab::DeviceArray<unsigned char> rgb(height * width * 3 + 1, "rgb");
   rgb.upload(std::vector<unsigned char>(rgb.size(), 77));
-  pixels_of(planes.data(), rgb.data(), plane_height, plane_width, height, width, nullptr);
+  to_pixels(planes.data(), rgb.data(), plane_height, plane_width, height, width, nullptr);
   lab::check(cudaDeviceSynchronize());
   const std::vector<unsigned char> got = rgb.download();
   for (int row = 0; row < height; ++row)
@@ -140,10 +140,10 @@ TEST_CASE("network: planes to pixels, rounded, clamped and cut") {
       }
   CHECK(got.back() == 77);
   CHECK_THROWS_AS(
-      pixels_of(planes.data(), rgb.data(), plane_height, plane_width, 9, width, nullptr),
+      to_pixels(planes.data(), rgb.data(), plane_height, plane_width, 9, width, nullptr),
       std::invalid_argument);
   CHECK_THROWS_AS(
-      pixels_of(planes.data(), rgb.data(), plane_height, plane_width, height, 13, nullptr),
+      to_pixels(planes.data(), rgb.data(), plane_height, plane_width, height, 13, nullptr),
       std::invalid_argument);
 }
 

@@ -174,7 +174,7 @@ TEST_CASE("style: what the program says, writes and refuses") {
        {"\"res5\"", "\"path\"", "\"median_us\"", "\"pass\": true", "\"style_narrow.safetensors\""})
     CHECK(contains(text, part));
 
-  // Of the virtual GPU each layer's predicted time, and their sum.
+  // On the virtual GPU each layer's predicted time, and their sum.
   if (lab::vgpu::can_predict()) {
     const json::Value layers = json::parse(text)["layers"];
     CHECK(layers.size() == 12);
