@@ -70,10 +70,5 @@ void mlp_by_epilogue(const MlpArrays<Element>& a, int tokens, int width, int hid
                     stream);
   epilogue<Element>(a.hidden, a.w2, a.b2, a.x, a.y, {tokens, width, hidden_width, false}, stream);
 }
-template <class Element>
-Graph mlp_graph(const MlpArrays<Element>& arrays, int tokens, int width, int hidden_width) {
-  return Graph(
-      [&](cudaStream_t stream) { mlp_by_epilogue(arrays, tokens, width, hidden_width, stream); });
-}
 
 }  // namespace mlp

@@ -12,17 +12,21 @@
 namespace lab {
 
 template <class Element>
-MlpOf<Element>& arrays_of(MlpOnDevice& arrays) {
-  if constexpr (std::is_same_v<Element, half>)
-    return arrays.fp16.value();
-  else
-    return arrays.fp32.value();
-}
-template <class Element>
 mlp::MlpArrays<Element> pointers(MlpOnDevice& arrays) {
-  MlpOf<Element>& a = arrays_of<Element>(arrays);
-  return {a.x.data(),  a.w1.data(),     a.b1.data(), a.w2.data(),
-          a.b2.data(), a.hidden.data(), a.y.data()};
+  const auto data = [](auto& a) -> mlp::MlpArrays<Element> {
+    return {a.x.data(),  a.w1.data(),     a.b1.data(), a.w2.data(),
+            a.b2.data(), a.hidden.data(), a.y.data()};
+  };
+  if constexpr (std::is_same_v<Element, half>)
+    return data(arrays.fp16.value());
+  else
+    return data(arrays.fp32.value());
+}
+
+// A launch with a line of its own; run(a) has the arrays' pointers.
+template <class Element, class Run>
+MlpStep::Stage stage(const std::string& name, const Run& run) {
+  return {name, [run](MlpOnDevice& arrays) { run(pointers<Element>(arrays)); }};
 }
 
 template <class Element>
@@ -40,37 +44,28 @@ MlpStep separate_launches(const mlp::LayerStep<Element>& step, bool variant = fa
   };
   const auto stages = [name,
                        product = step.product](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
-    return {{name + " fc1",
-             [=](MlpOnDevice& arrays) {
-               const auto a = pointers<Element>(arrays);
-               product(a.x, a.w1, a.hidden, s.first(), nullptr);
-             }},
-            {name + " GELU",
-             [=](MlpOnDevice& arrays) {
-               const auto a = pointers<Element>(arrays);
-               mlp::finish<Element>(a.b1, nullptr, a.hidden, s.first(), nullptr);
-             }},
-            {name + " fc2",
-             [=](MlpOnDevice& arrays) {
-               const auto a = pointers<Element>(arrays);
-               product(a.hidden, a.w2, a.y, s.second(), nullptr);
-             }},
-            {name + " residual", [=](MlpOnDevice& arrays) {
-               const auto a = pointers<Element>(arrays);
-               mlp::finish<Element>(a.b2, a.x, a.y, s.second(), nullptr);
-             }}};
+    return {
+        stage<Element>(name + " fc1",
+                       [=](const auto& a) { product(a.x, a.w1, a.hidden, s.first(), nullptr); }),
+        stage<Element>(name + " GELU",
+                       [=](const auto& a) {
+                         mlp::finish<Element>(a.b1, nullptr, a.hidden, s.first(), nullptr);
+                       }),
+        stage<Element>(name + " fc2",
+                       [=](const auto& a) { product(a.hidden, a.w2, a.y, s.second(), nullptr); }),
+        stage<Element>(name + " residual", [=](const auto& a) {
+          mlp::finish<Element>(a.b2, a.x, a.y, s.second(), nullptr);
+        })};
   };
   return {name, run, stages, kStorage<Element>, mlp::lacking<Element>, variant};
 }
 
 template <class Element>
-void first_layer(MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
-  const auto a = pointers<Element>(arrays);
+void first_layer(const mlp::MlpArrays<Element>& a, const MlpSizes& s, cudaStream_t stream) {
   mlp::epilogue<Element>(a.x, a.w1, a.b1, nullptr, a.hidden, s.first(), stream);
 }
 template <class Element>
-void second_layer(MlpOnDevice& arrays, const MlpSizes& s, cudaStream_t stream) {
-  const auto a = pointers<Element>(arrays);
+void second_layer(const mlp::MlpArrays<Element>& a, const MlpSizes& s, cudaStream_t stream) {
   mlp::epilogue<Element>(a.hidden, a.w2, a.b2, a.x, a.y, s.second(), stream);
 }
 template <class Element>
@@ -79,9 +74,8 @@ MlpStep epilogue_step() {
     mlp::mlp_by_epilogue(pointers<Element>(arrays), s.rows(), s.width, s.hidden, stream);
   };
   const auto stages = [](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
-    return {
-        {"epilogue fc1", [=](MlpOnDevice& arrays) { first_layer<Element>(arrays, s, nullptr); }},
-        {"epilogue fc2", [=](MlpOnDevice& arrays) { second_layer<Element>(arrays, s, nullptr); }}};
+    return {stage<Element>("epilogue fc1", [=](const auto& a) { first_layer(a, s, nullptr); }),
+            stage<Element>("epilogue fc2", [=](const auto& a) { second_layer(a, s, nullptr); })};
   };
   return {"epilogue", run, stages, kStorage<Element>, mlp::lacking<Element>};
 }
@@ -106,12 +100,14 @@ MlpStep graph_step() {
   const auto stages = [=](const MlpSizes& s) -> std::vector<MlpStep::Stage> {
     return {{"graph fc1",
              [=](MlpOnDevice& arrays) {
-               replay(*first, arrays, nullptr,
-                      [&](cudaStream_t recorded) { first_layer<Element>(arrays, s, recorded); });
+               replay(*first, arrays, nullptr, [&](cudaStream_t recorded) {
+                 first_layer(pointers<Element>(arrays), s, recorded);
+               });
              }},
             {"graph fc2", [=](MlpOnDevice& arrays) {
-               replay(*second, arrays, nullptr,
-                      [&](cudaStream_t recorded) { second_layer<Element>(arrays, s, recorded); });
+               replay(*second, arrays, nullptr, [&](cudaStream_t recorded) {
+                 second_layer(pointers<Element>(arrays), s, recorded);
+               });
              }}};
   };
   return {"graph", run, stages, kStorage<Element>, mlp::lacking<Element>};
