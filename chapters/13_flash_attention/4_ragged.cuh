@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int own_blocks = max(0, min(kRowBlocks, (tokens - first_row + 15) / 16));
   const int64_t matrix = int64_t(blockIdx.x / row_blocks) * tokens * kHeadDim;  // in elements
 
-  // Q once. Rows past the last token are zero: nobody reads their results, but NaN must not arise.
+  // Q once, and the first tile. Rows past the last token are zero, since NaN must not arise.
   const half *k_global = K + matrix, *v_global = V + matrix;  // the tile to copy next
   int to_copy = tokens;                                       // keys that are not yet copied
   const auto copy_tile = [&](int stage) {
