@@ -1,5 +1,5 @@
-// Step 4, fused, back: the gradients of all three projections in four launches. With n = (map - mean) / deviation, N
-// positions and dy the gradient of what BatchNorm gave:
+// Step 4, fused, back: the gradients of all three projections in four launches. With
+// n = (map - mean) / deviation, N positions and dy the gradient of what BatchNorm gave:
 //
 //   dshift = Σ dy                 dscale = Σ dy n
 //   dmap   = factor · (dy - dshift / N - n · dscale / N)
