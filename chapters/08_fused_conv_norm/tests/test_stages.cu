@@ -32,7 +32,7 @@ TEST_CASE("stages: an operand in tf32 is rounded to nearest, once for each read"
   int major = 0;
   lab::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
   if (major < 8) return;
-  const Mutants none("chapters/08_fused_conv_norm/parts/tensor_tile.cuh", "fused_conv_norm", {},
+  const Mutants none("chapters/08_fused_conv_norm/3_tensor.cuh", "fused_conv_norm", {},
                      "const auto instance = &fused_kernel<kTf32Small, 1>;", Mutants::kWholeFile,
                      Mutants::kAsShipped);
   const auto count = [&](const std::string& text) {
