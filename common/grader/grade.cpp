@@ -379,12 +379,6 @@ int Grade::points() const {
   return sum;
 }
 
-int Grade::most() const {
-  int sum = 0;
-  for (const Item& item : items) sum += item.most;
-  return sum;
-}
-
 Grade grade(const Task& task, const std::vector<Case>& cases, const Case& measured,
             const Library& library, int entry, const Limits& limits) {
   Grade grade;

@@ -35,7 +35,6 @@ struct Grade {
   std::string message;  // the reason in words, with the compiler's or the virtual GPU's
   std::vector<Item> items;
   int points() const;
-  int most() const;
   // The first case that was not right.
   struct Failure {
     std::string name, details;

@@ -76,10 +76,13 @@ tell() {  # tell PLACE: the verdict on a program that has ended
     grep -a '^note: ' "$log"
     sed 's/\x1b\[[0-9;]*m//g' "$log" | sed -nE 's/^[^ ]+: MESSAGE: (skipped: .*)/note: \1/p' | sort -u
   fi
-  printf '%-44s %5d passed %5d failed %5d s%s\n' "$(basename "$program")" "$ok" "$bad" "${took[$1]}" \
+  printf '%-44s %5d passed %5d failed %5d s%s\n' "$(name_of "$program")" "$ok" "$bad" "${took[$1]}" \
     "$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
   passed=$((passed + ok)) failed=$((failed + bad))
 }
+
+# As ONLY calls it: a program's file, a script's path.
+name_of() { case $1 in build/*) basename "$1" ;; *) echo "$1" ;; esac; }
 
 # doctest programs are what is built; scripts take no flags.
 suite_of() {

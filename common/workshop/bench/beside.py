@@ -72,7 +72,7 @@ def lines(rows, stated, device):
             f"{step} of chapter {chapter} ({error})" for chapter, step, _, _, error in beyond) + "."
     return ["", text, "",
             f"<details><summary>Predicted and measured on the {device}, step by step</summary>", "",
-            "Here times are of launches replayed from a CUDA graph, where they were timed so: without the host's "
-            "share, as predictions have it.", "",
+            "Where a launch was also timed in a CUDA graph, its time is that one: it leaves out what the host takes, as "
+            "predictions do.", "",
             "| chapter | step | predicted, µs | measured, µs | difference |", "|---|---|--:|--:|--:|",
             *("| " + " | ".join(cells(row)) + " |" for row in rows), "", "</details>"]

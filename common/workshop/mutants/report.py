@@ -52,7 +52,7 @@ def lines_of(results):
     for entry in results:
         for row in ((entry["group"], part_of(entry)), (entry["group"], "all")):
             rows[row][entry["verdict"]] += 1
-    lines = [f"| | part | {' | '.join(VERDICTS.values())} | score |", f"|---|---|{'--:|' * (len(VERDICTS) + 1)}"]
+    lines = [f"| | part | {' | '.join(VERDICTS.values())} | killed, of those run |", f"|---|---|{'--:|' * (len(VERDICTS) + 1)}"]
     for group in sorted({entry["group"] for entry in results}):
         parts = sorted(part for of, part in rows if of == group and part != "all")
         for part in [*parts, "all"]:
