@@ -14,7 +14,7 @@ namespace {
 
 using Array = lab::DeviceArray<float>;
 
-// The parameters and running statistics of one convolutional projection and what belongs to it.
+// One array each for q, k and v.
 struct Three {
   float* pointer[3];
 };
@@ -24,6 +24,7 @@ struct Three {
 // ---- What a step leaves for the way back --------------------------------------------------------
 
 struct Net::Body {
+  // The parameters and running statistics of one convolutional projection, and what belongs to it.
   struct Attention {
     ProjectionWeights weights;
     ProjectionGradients gradients;

@@ -184,9 +184,13 @@ def code_lines(text):
 
 
 # The file of a step that is not named after it, in the chapter's folder; so are all of a chapter with
-# components. (Naive steps have none: their files take types from those of the others.)
+# components. (Other naive steps than the projection's have none: their files take types from the others'.)
+
 STEP_FILES = {
     "4 rows a warp": "2_coalescing.cuh",
+    "projection naive": "conv_projection/1_naive.cuh", "projection fused": "conv_projection/2_fused.cuh",
+    "projection naive, back": "conv_projection/3_naive_backward.cuh",
+    "projection fused, back": "conv_projection/4_fused_backward.cuh",
     **dict.fromkeys(("linear tiled", "linear tiled, back"), "operations/linear_layers/linear.cuh"),
     **dict.fromkeys(("layer_norm rows", "layer_norm rows, back"), "operations/token_norm/layer_norm.cuh"),
     "attention fused": "operations/fewer_keys/forward.cuh",
