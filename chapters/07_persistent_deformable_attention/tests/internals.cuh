@@ -1,6 +1,8 @@
 // What tests call besides the steps, compiled with their kernels in kernels.cu.
 #pragma once
 
+#include "../1_simple.cuh"
+#include "../2_vectorized.cuh"
 #include "../4_persistent.cuh"
 #include "../5_cluster.cuh"
 #include "../parts/boxes.cuh"

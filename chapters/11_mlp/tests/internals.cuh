@@ -1,6 +1,12 @@
 // What tests call besides the steps, compiled with their kernels in kernels.cu.
 #pragma once
 
+#include "../1_wmma.cuh"
+#include "../2_registers.cuh"
+#include "../3_pipeline.cuh"
+#include "../4_swizzle.cuh"
+#include "../5_epilogue.cuh"
+#include "../6_graph.cuh"
 #include "internals.h"
 
 namespace mlp {
@@ -10,6 +16,7 @@ __global__ void gelu_kernel(const float* v, float* y, int count) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) y[i] = gelu(v[i]);
 }
+
 template <class Element>
 void by_graph(const Element* x, const Element* weight, const Element* bias, const Element* residual,
               Element* y, const Shape& shape, cudaStream_t stream) {
