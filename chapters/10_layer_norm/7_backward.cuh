@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
 
-    // The block's warps meet in shared memory, always in the same order.
 #pragma unroll
+  // The block's warps meet in shared memory, always in the same order.
   for (int e = 0; e < kWidth; ++e) {
     of_warps[0][warp][e][lane] = scale_sum[e];
     of_warps[1][warp][e][lane] = bias_sum[e];

@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   for (int key = 0; key < keys; key += 8) update(std::integral_constant<int, 1>{}, key, keys - key);
 
-    // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
 #pragma unroll
+  // Write O once, divided by the sum of the weights, by way of the warp's rows of Q.
   for (int r = 0; r < kRowBlocks; ++r) {
     if (r >= own_blocks) break;
     softmax[r].divide(o_frag[r]);

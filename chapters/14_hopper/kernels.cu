@@ -6,7 +6,7 @@
 #include "2_wgmma.cuh"
 #include "3_specialized.cuh"
 #include "4_persistent.cuh"
-#include "tests/launches.h"
+#include "tests/internals.cuh"
 #include "variants/multicast.cuh"
 
 namespace hopper {
@@ -37,7 +37,5 @@ std::vector<lab::AttentionStep> steps() {
        .tensor_cores = true,
        .variant = true}};
 }
-
-#include "tests/launches.inc"
 
 }  // namespace hopper

@@ -6,7 +6,7 @@
 #include "14_hopper/one_block.cuh"      // variants/one_block.diff
 #include "14_hopper/polynomials.cuh"    // variants/polynomials.diff
 #include "kernels.h"
-#include "tests/launches.h"
+#include "tests/internals_variants.cuh"
 
 namespace hopper {
 
@@ -15,7 +15,5 @@ Attention* const variants::polynomials = ::polynomials::persistent;
 Attention* const variants::every_maximum = ::every_maximum::persistent;
 Attention* const variants::head_by_head = ::head_by_head::persistent;
 Attention* const variants::one_block = ::one_block::wgmma;
-
-#include "tests/powers_of_2.inc"
 
 }  // namespace hopper

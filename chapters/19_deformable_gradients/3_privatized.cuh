@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kPrivatizedThreads, 1)
             return;
           }
           const int own = staged + pixel - problem.level[l].start;
-      // The warp's rows begin with different channels: each then meets other banks.
 #pragma unroll
+          // The warp's rows begin with different channels: each then meets other banks.
           for (int step = 0; step < 4; ++step) {
             const int c = (step + L::row()) % 4;
             const float mine = c < 2 ? (c ? share.y : share.x) : (c == 2 ? share.z : share.w);

@@ -15,7 +15,7 @@ std::string temporary_place() {
 }
 
 TemporaryFolder::TemporaryFolder(const std::string& parent)
-    : folder_(std::filesystem::absolute(parent).string() + "/vgpu-XXXXXX") {
+    : folder_(std::filesystem::absolute(parent).string() + "/lab-XXXXXX") {
   if (!mkdtemp(folder_.data()))
     throw UsageError(parent + ": no folder can be made there (TMPDIR names another place): " +
                      std::strerror(errno));

@@ -227,16 +227,13 @@ const void* Mutants::kernel(size_t number, const std::string& name,
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-namespace {
 std::string test_place() {
   const std::string place = environment("TEST_TMP", "/tmp");
   std::filesystem::create_directories(place);
   return place;
 }
-}  // namespace
 
 TemporaryFolder::TemporaryFolder() : lab::TemporaryFolder(test_place()) {}
-TemporaryFolder::~TemporaryFolder() = default;
 
 void TemporaryFolder::write(const std::string& name, const std::string& content) const {
   write_file(path(name), content);

@@ -178,7 +178,6 @@ void launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cuda
 class TemporaryFolder : public lab::TemporaryFolder {
  public:
   TemporaryFolder();
-  ~TemporaryFolder();
   void write(const std::string& name, const std::string& content) const;
   std::vector<std::string> names() const;  // names of the files in it, sorted
 };

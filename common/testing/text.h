@@ -12,4 +12,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 // A variable of the environment; `otherwise` where it is not there or empty.
 std::string environment(const char* name, const std::string& otherwise);
 
+// Where tests make their temporary folders: TEST_TMP of the environment, made where it is not there, or /tmp.
+std::string test_place();
+
 }  // namespace lab::testing

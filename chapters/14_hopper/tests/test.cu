@@ -12,7 +12,7 @@
 #include "../../../common/lab/program.h"
 #include "../kernels.h"
 #include "../parts/requirement.cuh"
-#include "launches.h"
+#include "internals.h"
 
 using namespace lab::testing;
 

@@ -356,8 +356,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2)
         };
 #pragma unroll
         for (int t = 0; t < 9; ++t) tap(kQuery, t, dq[row + 2 - t / 3][c + 2 - t % 3]);
-          // An even position is the middle of one output, an odd one lies between two.
 #pragma unroll
+        // An even position is the middle of one output, an odd one lies between two.
         for (int t = 0; t < 9; ++t) {
           const int down = row + 1 - t / 3, right = c + 1 - t % 3;  // twice as far as the output
           if (down % 2 != 0 || right % 2 != 0) continue;

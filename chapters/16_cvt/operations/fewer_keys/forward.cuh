@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
         largest[i / 2] = fmaxf(largest[i / 2], score);
       }
 
-      // What is there so far counts by the new largest score.
 #pragma unroll
+    // What is there so far counts by the new largest score.
     for (int h = 0; h < 2; ++h) {
       largest[h] = fmaxf(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], 1));
       largest[h] = fmaxf(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], 2));

@@ -41,8 +41,7 @@ class Bench {
 
  private:
   Bench() = default;
-  const std::string place_ = lab::testing::environment("TEST_TMP", "/tmp");
-  lab::TemporaryFolder folder_{place_}, logs_{place_};
+  lab::TemporaryFolder folder_{lab::testing::test_place()}, logs_{lab::testing::test_place()};
 };
 
 inline std::vector<std::string> with(std::vector<std::string> first,

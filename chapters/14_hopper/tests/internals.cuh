@@ -1,5 +1,14 @@
-// Definitions of launches.h, where the kernels of the steps are compiled: in kernels.cu, inside namespace hopper.
+// What tests call besides the steps, compiled with their kernels in kernels.cu.
+#pragma once
 
+#include "../1_tensor_maps.cuh"
+#include "../2_wgmma.cuh"
+#include "../3_specialized.cuh"
+#include "../4_persistent.cuh"
+#include "../variants/multicast.cuh"
+#include "internals.h"
+
+namespace hopper {
 namespace {
 
 template <class Tiles, class... Arguments>
@@ -52,3 +61,5 @@ void launch_mutant(const std::string& step, const void* mutant, const half* Q, c
                                                : launch_rows<SpecializedTiles<64>>;
   launch_it(mutant, Q, K, V, O, shape, stream);
 }
+
+}  // namespace hopper

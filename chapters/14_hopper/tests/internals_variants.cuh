@@ -1,5 +1,10 @@
-// powers_of_2() of launches.h, where the variants' functions are: in kernels_variants.cu, inside namespace hopper.
+// What tests call of the variants, compiled with them in kernels_variants.cu.
+#pragma once
 
+#include "14_hopper/polynomials.cuh"  // variants/polynomials.diff
+#include "internals.h"
+
+namespace hopper {
 namespace {
 
 __global__ void powers_of_2_kernel(float* result, float first, float step, int count) {
@@ -12,3 +17,5 @@ __global__ void powers_of_2_kernel(float* result, float first, float step, int c
 void powers_of_2(float* result, float first, float step, int count) {
   powers_of_2_kernel<<<1, 1024>>>(result, first, step, count);
 }
+
+}  // namespace hopper

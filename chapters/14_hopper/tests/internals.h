@@ -1,4 +1,5 @@
-// Launches that no program makes: of mutants, on a number of blocks that the test chooses, of one function alone.
+// What tests call besides the steps: launches of mutants, on a number of blocks that the test chooses, and of one
+// function alone. kernels.cu and kernels_variants.cu compile it.
 #pragma once
 
 #include <string>
