@@ -1,4 +1,5 @@
 #include "preload.h"
+#include "lab/files.h"
 #include "text.h"
 
 #include <cstdlib>
@@ -50,7 +51,7 @@ __attribute__((destructor)) static void tell() {
 }  // namespace
 
 Preloaded::Preloaded(const std::string& source) : before_(environment("LD_PRELOAD", "")) {
-  folder_.write("preload.cc", source);
+  write_file(folder_.path("preload.cc"), source);
   const std::string library = folder_.path("preload.so");
   const std::string command =
       "'" + environment("CXX", "g++") + "' -std=c++20 -O1 -shared -fPIC -o '" + library + "' '" +

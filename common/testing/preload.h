@@ -21,7 +21,7 @@ class Preloaded {
   Preloaded& operator=(const Preloaded&) = delete;
 
  private:
-  TemporaryFolder folder_;
+  lab::TemporaryFolder folder_;  // in /tmp: a path in LD_PRELOAD ends at a blank
   std::string before_;
 };
 
