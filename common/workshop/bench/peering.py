@@ -117,12 +117,17 @@ def fastest(rounds, own, key):
 
     Of the problem as a whole: a chapter may also have lines for a part of it.
     """
-    whole = max(kernel.get("flops") or 0 for kernel in rounds[0]["kernels"]
-                if kernel["name"] in own)
+    lines = [kernel for kernel in rounds[0]["kernels"] if kernel["name"] in own]
+    whole = max(kernel.get("flops") or 0 for kernel in lines)
+    steps = [kernel["name"] for kernel in lines if (kernel.get("flops") or 0) == whole]
+    # A stage may do all of a step's arithmetic. Ratios are of steps; of a step alone there are none, and
+    # its line stands behind its stages'.
+    compared = {ratio.get(side) for ratio in rounds[0].get("ratios", []) for side in ("before", "after")}
+    steps = [name for name in steps if name in compared] or steps[-1:]
     times = {}
     for result in rounds:
         for kernel in result["kernels"]:
-            if kernel["name"] in own and (kernel.get("flops") or 0) == whole and kernel.get(key):
+            if kernel["name"] in steps and kernel.get(key):
                 times.setdefault(kernel["name"], []).append(kernel[key])
     found = [(statistics.median(us), name) for name, us in times.items() if len(us) == len(rounds)]
     if not found:

@@ -47,7 +47,9 @@ def most_error(family, arithmetic):
         # Winograd's convolution, which cuDNN takes where it is faster, is some 1e-5 off.
         return 1e-4 if family == "conv_norm" else 1e-5
     # Coordinates up to 160 in fp16 are off by up to 1/16 pixel: the operators' own rounding.
-    return {"attention": 1e-3, "conv_norm": 1e-3, "deformable": 1e-1,
+    return {"attention": 1e-3, "conv_norm": 1e-3, "deformable": 1e-1, "layer_norm": 1e-3,
+            # Differences of numbers that are rounded to fp16, and dw's sums over all pixels.
+            "attention_backward": 1e-2, "projection": 2e-3, "projection_backward": 2e-2,
             # Twelve blocks, some ten roundings each, of 2^-11 up or down.
             "vit": 1e-2}[family]
 
@@ -140,6 +142,64 @@ def attention(q, k, v, scale):
     return F.scaled_dot_product_attention(q, k, v, scale=scale)
 
 
+def attention_backward(q, k, v, scale):
+    """A function of d_o that returns (dq, dk, dv): the chosen backend's backward operation alone. (By
+    autograd's engine it would run in the forward pass's stream, which no graph captures.)"""
+    import torch
+    out = attention(*(t.detach().requires_grad_() for t in (q, k, v)), scale)
+    back = out.grad_fn
+    if not back.name().startswith("ScaledDotProduct"):
+        raise RuntimeError(f"its backward pass is no single operation: {back.name()}")
+
+    def launch(d_o):
+        with torch.no_grad():
+            return back(d_o)[:3]
+    return launch
+
+
+def layer_norm(x, scale, bias):
+    import torch.nn.functional as F
+    return F.layer_norm(x, x.shape[1:], scale, bias, 1e-6)
+
+
+STRIDES, BATCH_NORM_EPS = (1, 2, 2), 1e-5  # of q's, k's and v's convolution
+
+
+def projection(x, weights, scales, shifts):
+    """CvT's convolutional projection: maps [B, C, H, W] in, those of q, k and v out, normalized."""
+    import torch.nn.functional as F
+    return [F.batch_norm(F.conv2d(x, w, stride=stride, padding=1, groups=len(w)), None, None, scale,
+                         shift, training=True, eps=BATCH_NORM_EPS)
+            for w, scale, shift, stride in zip(weights, scales, shifts, STRIDES)]
+
+
+def projection_statistics(x, weights):
+    """What the forward pass keeps: of each convolution (its map, mean, 1 / deviation)."""
+    import torch.nn.functional as F
+    kept = []
+    for w, stride in zip(weights, STRIDES):
+        of = F.conv2d(x, w, stride=stride, padding=1, groups=len(w))
+        exact = of.float() if of.element_size() < 4 else of
+        variance, mean = exact.transpose(0, 1).flatten(1).var(1, correction=0), exact.mean((0, 2, 3))
+        kept.append((of, mean, (variance + BATCH_NORM_EPS).rsqrt()))
+    return kept
+
+
+def projection_backward(x, weights, scales, kept, d_out):
+    """(dx, then of q, k and v dw, dscale, dshift): the operations that autograd calls."""
+    from torch import ops
+    dx, others = None, []
+    for w, scale, (of, mean, inverse), d, stride in zip(weights, scales, kept, d_out, STRIDES):
+        d_map, d_scale, d_shift = ops.aten.native_batch_norm_backward(
+            d, of, scale, None, None, mean, inverse, True, BATCH_NORM_EPS, [True] * 3)
+        own, dw, _ = ops.aten.convolution_backward(
+            d_map, x, w, None, [stride] * 2, [1, 1], [1, 1], False, [0, 0], len(w),
+            [True, True, False])
+        dx = own if dx is None else dx + own
+        others += [dw, d_scale, d_shift]
+    return (dx, *others)
+
+
 def mlp(x, w1, b1, w2, b2):
     """y = x + w2 gelu(w1 x + b1) + b2, by rows."""
     from torch.nn.functional import gelu, linear
@@ -151,6 +211,11 @@ def relative_l2(got, expected):
     if not bool(got.isfinite().all()):
         return math.inf
     return float((got - expected).norm() / expected.norm())
+
+
+def worst_l2(got, expected):
+    """Of several results, each beside its own."""
+    return max(relative_l2(*of) for of in zip(got, expected, strict=True))
 
 
 def warm_up(launch, finish, count, seconds):
@@ -230,6 +295,7 @@ class Bench:
         return {"python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__,
                 "cuda": torch.version.cuda, "cudnn": self.cudnn(), "triton": version_of("triton"),
                 "flash_attn_3": version_of("flash_attn_3", "flash-attn-3"),
+                "deformops": version_of("deformops"),
                 "cublas": version_of("nvidia-cublas", "nvidia-cublas-cu13"),
                 "ms_deform_im2col": classic.COMMIT}
 
@@ -359,9 +425,9 @@ class Bench:
         if request["family"] == "forget":
             self.forget()
             return {"rows": []}
-        family = {"attention": self.attention, "deformable": self.deformable,
-                  "conv_norm": self.conv_norm, "mlp": self.mlp,
-                  "vit": self.vit}.get(request["family"])
+        family = {of.__name__: of for of in (
+            self.attention, self.attention_backward, self.deformable, self.conv_norm, self.layer_norm,
+            self.mlp, self.projection, self.projection_backward, self.vit)}.get(request["family"])
         if family is None:
             return {"refused": f"no family '{request['family']}'"}
         asked = (request["family"], request["problem"])
@@ -423,6 +489,104 @@ class Bench:
         return Formulation("FlashAttention-3", prepare, about={
             "by": "Dao-AILab", **({"library": f"flash_attn_3 {version}"} if version else {})})
 
+    def attention_backward(self, problem):
+        torch = self.torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        shape = [problem[name] for name in ("batch", "heads", "tokens", "head_dim")]
+        scale = problem.get("scale", shape[3] ** -0.5)
+        torch.manual_seed(1)
+        dtype = torch.float16 if self.half else torch.float32
+        first = [torch.randn(shape, device=self.device).to(dtype) for _ in range(4)]  # q, k, v, d_o
+        count = self.copies(first + first)
+        sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
+        some = [t[[0, -1]][:, [0, -1]].double() for t in first]
+        exact = [t.requires_grad_() for t in some[:3]]
+        o = torch.softmax(exact[0] @ exact[1].transpose(-1, -2) * scale, -1) @ exact[2]
+        expected = torch.autograd.grad(o, exact, some[3])
+
+        def launch_of():
+            launches = [attention_backward(*tensors[:3], scale) for tensors in sets]
+            return lambda i: launches[i % count](sets[i % count][3])
+        cudnn = {"library": f"cuDNN {self.cudnn()}"} if self.cudnn() else {}
+        return Prepared(
+            [Formulation(name, launch_of,
+                         lambda which=which: sdpa_kernel(getattr(SDPBackend, which)), about)
+             for name, which, about in (("flash", "FLASH_ATTENTION", {}),
+                                        ("cudnn", "CUDNN_ATTENTION", cudnn),
+                                        ("efficient", "EFFICIENT_ATTENTION", {}))],
+            lambda out: worst_l2([t[[0, -1]][:, [0, -1]] for t in out], expected),
+            most_error("attention_backward", "float16" if self.half else "float32"), count)
+
+    def layer_norm(self, problem):
+        torch = self.torch
+        half = self.half and problem.get("storage") != "fp32"
+        torch.manual_seed(1)
+        make = lambda *shape: torch.randn(shape, device=self.device).to(
+            torch.float16 if half else torch.float32)
+        columns = problem["columns"]
+        first = [make(problem["rows"], columns), make(columns), make(columns)]
+        count = self.copies([*first, first[0]])
+        sets = [first] + [[t.clone() for t in first] for _ in range(count - 1)]
+        expected = layer_norm(*(t.double() for t in first))
+
+        def launch_of(function):
+            return lambda i: function(*sets[i % count])
+        return Prepared([Formulation("eager", lambda: launch_of(layer_norm)),
+                         Formulation("compiled", lambda: launch_of(self.compiled(layer_norm)))],
+                        lambda out: relative_l2(out, expected),
+                        most_error("layer_norm", "float16" if half else "float32"), count)
+
+    def projection_arrays(self, problem):
+        """x as [B, C, H, W] whose memory is [B, tokens, C], weights, scales, shifts."""
+        torch = self.torch
+        torch.manual_seed(1)
+        dtype = torch.float16 if self.half and problem.get("dtype") != "fp32" else torch.float32
+        make = lambda factor, *shape: (factor * torch.randn(shape, device=self.device)).to(dtype)
+        B, H, W, C, first = (problem[name] for name in
+                             ("batch", "height", "width", "channels", "class_tokens"))
+        map_of = lambda tokens, h, w: tokens[:, first:].reshape(B, h, w, C).permute(0, 3, 1, 2)
+        x = map_of(make(1, B, first + H * W, C), H, W)
+        d_out = [map_of(make(1, B, first + h * w, C), h, w) for h, w in
+                 (((H - 1) // stride + 1, (W - 1) // stride + 1) for stride in STRIDES)]
+        of_each = lambda *shape: [make(1, *shape) for _ in STRIDES]
+        return (x, of_each(C, 1, 3, 3), of_each(C), of_each(C)), d_out
+
+    def projection(self, problem):
+        first, d_out = self.projection_arrays(problem)
+        count = self.copies([first[0], *d_out])
+        copy = lambda of: [t.clone() for t in of] if isinstance(of, list) else of.clone()
+        sets = [first] + [tuple(map(copy, first)) for _ in range(count - 1)]
+        expected = projection(*([t.double() for t in of] if isinstance(of, list) else of.double()
+                                for of in first))
+
+        def launch_of(function):
+            return lambda i: function(*sets[i % count])
+        return Prepared([Formulation("eager", lambda: launch_of(projection)),
+                         Formulation("compiled", lambda: launch_of(self.compiled(projection)))],
+                        lambda out: worst_l2(out, expected),
+                        most_error("projection", "float16" if self.half else "float32"), count)
+
+    def projection_backward(self, problem):
+        (x, weights, scales, _), d_out = self.projection_arrays(problem)
+        kept = projection_statistics(x, weights)
+        count = self.copies([x, x, *d_out, *(of for of, _, _ in kept)])
+        clones = lambda tensors: [t.clone() for t in tensors]
+        sets = [(x, weights, scales, kept, d_out)] + [
+            (x.clone(), clones(weights), clones(scales), [clones(of) for of in kept], clones(d_out))
+            for _ in range(count - 1)]
+        double = lambda tensors: [t.double() for t in tensors]
+        exact = projection_statistics(x.double(), double(weights))
+        expected = projection_backward(x.double(), double(weights), double(scales), exact,
+                                       double(d_out))
+
+        def launch_of(function):
+            return lambda i: function(*sets[i % count])
+        return Prepared(
+            [Formulation("eager", lambda: launch_of(projection_backward)),
+             Formulation("compiled", lambda: launch_of(self.compiled(projection_backward)))],
+            lambda out: worst_l2(out, expected),
+            most_error("projection_backward", "float16" if self.half else "float32"), count)
+
     def deformable(self, problem):
         torch = self.torch
         B, Q, H, C, P = (problem[name]
@@ -464,9 +628,25 @@ class Bench:
                 raise RuntimeError("the classic operator is built for half, on a GPU")
             operator = classic.Operator.built(torch)
             return lambda i: operator(sets[i % count][0], shapes, *sets[i % count][1:])
+
+        def deformops():
+            try:
+                from deformops.registry import msda
+            except ImportError as error:
+                raise RuntimeError(f"deformops is not installed: {error}") from None
+            sizes = torch.tensor(shapes, device=self.device)
+            starts = torch.cat([sizes.new_zeros(1), sizes.prod(1).cumsum(0)[:-1]])
+
+            def launch(i):
+                value, locations, weights = sets[i % count]
+                return msda(value, sizes, starts, locations, weights).reshape(B, Q, H * C)
+            return launch
+        version = version_of("deformops")
         return Prepared(
             [Formulation("ms_deform_im2col, half", classic_operator,
                          about={"by": "Deformable-DETR", "library": classic.COMMIT[:12]}),
+             Formulation("deformops", deformops,
+                         about={"library": f"deformops {version}"} if version else {}),
              Formulation("grid_sample", lambda: launch_of(deformable)),
              Formulation("grid_sample, compiled", lambda: launch_of(self.compiled(deformable)))],
             lambda out: relative_l2(out[-1:, :part], expected),

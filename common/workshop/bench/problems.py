@@ -16,7 +16,7 @@ class Problem:
     chapter: int
     name: str       # of the problem among its chapter's
     flags: str      # of the chapter's program
-    peers: str = ""  # the family in peers.py that computes the same; of the chapter's last kernel
+    peers: str = ""  # the family in peers.py that computes what the chapter's last kernel does
 
 
 LADDER, TOKENS = (1, 2, 3, 4, 5, 6), (197, 577, 1025)
@@ -29,18 +29,22 @@ TABLE = [
               "--norm rows --mlp epilogue --qkv epilogue", "vit")
       for model, batch in (("tiny", 32), ("base", 8))),
     Problem(11, "photos", "--batch 32", "mlp"),
-    # (All problems with peers together are to take less than 30 minutes: two go without.)
+    # (All problems with peers together are to take less than 40 minutes: some go without.)
     *(Problem(11, shape, f"--preset {shape}", "mlp" if shape == "ffn512" else "")
       for shape in ("ffn512", "ffn768", "ffn1024")),
     *(Problem(9, name, f"--batch {batch}") for name, batch in (("32 photos", 32), ("1 photo", 1))),
-    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
+    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}",
+              "layer_norm" if photos == 32 else "")
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
-    *(Problem(15, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
-      for tokens in TOKENS),
+    *(Problem(15, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
+              "attention_backward") for tokens in TOKENS),
     *(Problem(19, distribution, f"--preset small --distribution {distribution}")
       for distribution in ("local", "uniform")),
-    *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}")
-      for stage in (1, 2, 3)),
+    # All steps, with peers of the backward pass; then the forward pass alone, with its own.
+    *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}",
+              "projection_backward" if stage == 1 else "") for stage in (1, 2, 3)),
+    Problem(16, "projection 1 forward", "--component projection --step fused --preset cvt13-1",
+            "projection"),
     Problem(0, "2048 pixels", "--size 2048"),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
       for n in LADDER for tokens in TOKENS),
@@ -61,7 +65,8 @@ TABLE = [
 # What is worth most when time is short: a headline of each family, then its other sizes.
 FIRST = ((14, "577 tokens"), (13, "577 tokens"), (7, "local"), (8, "deep"), (8, "small"),
          (8, "deep fp16"), (14, "1025 tokens"), (13, "1025 tokens"), (7, "uniform"),
-         (8, "deep tf32"), (14, "197 tokens"), (13, "197 tokens"))
+         (8, "deep tf32"), (14, "197 tokens"), (13, "197 tokens"), (15, "577 tokens"),
+         (15, "197 tokens"), (10, "32 photos"), (16, "projection 1 forward"), (16, "projection 1"))
 
 
 def by_worth(table):

@@ -385,6 +385,15 @@ class Own(unittest.TestCase):
             ("convolution", 0.0), ("ReLU", 0.0), ("three passes", 9.0), ("warp norm", 5.0)],
             ("naive norm", "warp norm")), ["three passes", "warp norm"])
 
+    def test_a_stage_that_does_all_of_the_arithmetic_is_not_the_fastest_step(self):
+        lines = [{"name": name, "flops": flops, "median_us": us, "bytes": 9.0} for name, flops, us in (
+            ("naive", 8, 50.0), ("convolutions", 8, 20.0), ("finish", 0, 2.0), ("fused", 8, 25.0))]
+        names = [line["name"] for line in lines]
+        both = {"kernels": lines, "ratios": [{"before": "naive", "after": "fused"}]}
+        alone = {"kernels": lines[1:]}
+        for result in (both, alone):
+            self.assertEqual(peering.fastest([result], names, "median_us"), ("fused", 25.0, [25.0]))
+
 
 class Arithmetic(unittest.TestCase):
     def test_chapter_8s_problems_are_named_for_the_arithmetic_that_peers_do_too(self):
@@ -578,7 +587,7 @@ class Rounds(unittest.TestCase):
             peered = dataclasses.replace(of, peers="attention")
             self.assertGreater(problems.predicted_seconds(peered, 7, True, 4), 7 * least)
         total = sum(problems.predicted_seconds(of, 7, True, 16) for of in problems.TABLE)
-        self.assertLess(total, 30 * 60)
+        self.assertLess(total, 40 * 60)
 
     def test_gradients_take_longer_than_what_they_are_of(self):
         times = {of.chapter: problems.predicted_seconds(of, 7, False, 1) for of in problems.TABLE

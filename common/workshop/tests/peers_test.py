@@ -170,6 +170,10 @@ def on_a_gpu():
 
 SMALL = {"mlp": {"batch": 1, "rows": 19, "width": 24, "hidden": 40},
          "attention": {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32},
+         "attention_backward": {"batch": 1, "heads": 2, "tokens": 17, "head_dim": 32},
+         "layer_norm": {"rows": 17, "columns": 40, "storage": "fp16"},
+         **dict.fromkeys(("projection", "projection_backward"),
+                         {"batch": 2, "height": 5, "width": 6, "channels": 8, "class_tokens": 1}),
          "vit": {"batch": 2, "size": 64, "tokens": 17, "width": 64, "heads": 2, "blocks": 2,
                  "classes": 10},
          "deformable": {"batch": 1, "queries": 5, "heads": 1, "channels": 16, "points": 4,
@@ -195,12 +199,32 @@ class OnAGpu(unittest.TestCase):
             for family in SMALL:
                 rows = self.rows(bench, family)
                 timed = [row for row in rows.values() if "median_us" in row]
-                self.assertGreaterEqual(len(timed), 2, rows)
+                # The CPU has one backend whose backward pass is an operation.
+                self.assertGreaterEqual(len(timed), 1 if family == "attention_backward" else 2, rows)
                 for row in timed:
                     self.assertTrue(row["pass"], row)
                     self.assertGreater(row["graph_us"], 0, row)
                 self.assertGreater(bench.prepared.copies, 1 if family == "attention" else 0)
-            self.assertIn("cuDNN", rows["eager"]["library"])
+            self.assertIn("cuDNN", self.rows(bench, "conv_norm")["eager"]["library"])
+
+    def test_the_projections_gradients_are_those_of_autograd(self):
+        (x, *parameters), d_out = peers.Bench("cpu").projection_arrays(SMALL["projection"])
+        x, *d_out = (t.double() for t in (x, *d_out))
+        weights, scales, shifts = ([t.double().requires_grad_() for t in of] for of in parameters)
+        x.requires_grad_()
+        out = peers.projection(x, weights, scales, shifts)
+        each = [t for of in zip(weights, scales, shifts) for t in of]
+        expected = torch.autograd.grad(out, [x, *each], d_out)
+        with torch.no_grad():
+            kept = peers.projection_statistics(x, weights)
+            got = peers.projection_backward(x, weights, scales, kept, d_out)
+        self.assertLess(peers.worst_l2(got, expected), 1e-12)
+
+    def test_what_is_no_single_operation_backward_is_no_peer(self):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        q = torch.randn(1, 2, 5, 8)
+        with sdpa_kernel(SDPBackend.MATH), self.assertRaisesRegex(RuntimeError, "no single operation"):
+            peers.attention_backward(q, q, q, 1.0)
 
     def test_a_second_round_prepares_nothing_again(self):
         with on_a_gpu() as bench, mock.patch.object(bench, "compiled",
@@ -505,7 +529,8 @@ class Formulations(unittest.TestCase):
         about, rows, wrong, refused, mixed, conv = map(json.loads, done.stdout.splitlines())
         self.assertEqual(about["versions"]["torch"], torch.__version__)
         self.assertEqual(set(about["versions"]), {"python", "torch", "cuda", "cudnn", "triton",
-                                                  "flash_attn_3", "cublas", "ms_deform_im2col"})
+                                                  "flash_attn_3", "deformops", "cublas",
+                                                  "ms_deform_im2col"})
         timed = [row for row in rows["rows"] if "median_us" in row]
         self.assertTrue(timed and all(row["pass"] for row in timed))
         self.assertIn("are not those of", wrong["refused"])
