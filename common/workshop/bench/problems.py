@@ -33,18 +33,21 @@ TABLE = [
     *(Problem(11, shape, f"--preset {shape}", "mlp" if shape == "ffn512" else "")
       for shape in ("ffn512", "ffn768", "ffn1024")),
     *(Problem(9, name, f"--batch {batch}") for name, batch in (("32 photos", 32), ("1 photo", 1))),
-    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}",
-              "layer_norm" if photos == 32 else "")
+    *(Problem(10, f"{photos} photos{name}", f"--batch {photos}{flag}")
       for photos in (32, 256) for name, flag in (("", ""), (" fp32", " --storage fp32"))),
-    *(Problem(15, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64",
-              "attention_backward") for tokens in TOKENS),
+    *(Problem(15, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
+      for tokens in TOKENS),
     *(Problem(19, distribution, f"--preset small --distribution {distribution}")
       for distribution in ("local", "uniform")),
-    # All steps, with peers of the backward pass; then the forward pass alone, with its own.
-    *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}",
-              "projection_backward" if stage == 1 else "") for stage in (1, 2, 3)),
-    Problem(16, "projection 1 forward", "--component projection --step fused --preset cvt13-1",
-            "projection"),
+    *(Problem(16, f"projection {stage}", f"--component projection --preset cvt13-{stage}")
+      for stage in (1, 2, 3)),
+    # The fastest step alone beside its peers: all steps take too long to be repeated with them.
+    *(Problem(15, f"{tokens} tokens, tensor cores", f"--batch 32 --heads 12 --tokens {tokens} "
+              "--head-dim 64 --step 'tensor cores'", "attention_backward") for tokens in TOKENS),
+    *(Problem(16, f"projection 1, {name}", f"--component projection --preset cvt13-1 --step "
+              f"'{step}'", peers) for name, step, peers in (
+                  ("fused", "fused", "projection"), ("fused back", "fused, back", "projection_backward"))),
+    Problem(10, "32 photos, vector", "--batch 32 --step vector", "layer_norm"),
     Problem(0, "2048 pixels", "--size 2048"),
     *(Problem(n, f"{tokens} tokens", f"--batch 32 --heads 12 --tokens {tokens} --head-dim 64")
       for n in LADDER for tokens in TOKENS),
@@ -65,8 +68,9 @@ TABLE = [
 # What is worth most when time is short: a headline of each family, then its other sizes.
 FIRST = ((14, "577 tokens"), (13, "577 tokens"), (7, "local"), (8, "deep"), (8, "small"),
          (8, "deep fp16"), (14, "1025 tokens"), (13, "1025 tokens"), (7, "uniform"),
-         (8, "deep tf32"), (14, "197 tokens"), (13, "197 tokens"), (15, "577 tokens"),
-         (15, "197 tokens"), (10, "32 photos"), (16, "projection 1 forward"), (16, "projection 1"))
+         (8, "deep tf32"), (14, "197 tokens"), (13, "197 tokens"),
+         (15, "577 tokens, tensor cores"), (15, "197 tokens, tensor cores"), (10, "32 photos, vector"),
+         (16, "projection 1, fused"), (16, "projection 1, fused back"))
 
 
 def by_worth(table):
