@@ -10,7 +10,9 @@ to 6. PAGES says which chapters share a page, so that each picture fits a screen
 drawn full. Of the virtual GPU times are predicted: hollow, with a thin mark at the modelled limit, a
 lower bound on the time. Where a step has no prediction, all steps beside it are drawn hollow at the
 speed that the limit would allow, and the title says so. Of gains.json also waits is drawn, by pages:
-why the warps of each step wait, in shares of their time.
+why the warps of each step wait, in shares of their time. A GPU's times are of launches back to back. Beside
+peers they are those replayed from a CUDA graph where they were, since a call of PyTorch costs the host more than
+many kernels take.
 
 Exit status: 0 drawn, 2 bad input, 3 no matplotlib.
 """
@@ -47,6 +49,7 @@ class Step:
     error: float = 0     # of a predicted time, as a share of it
     limit_us: float = 0  # the modelled limit beside a predicted time
     stalls: dict = dataclasses.field(default_factory=dict)  # why its warps wait, in shares
+    graph_us: float = 0  # a measured time, replayed from a CUDA graph where it was
 
 
 @dataclasses.dataclass
@@ -109,7 +112,8 @@ def steps_of(number, run, measured):
                 number, kernel["name"], predicted.get("us", limit), measured, kernel["flops"],
                 dram or kernel["bytes"], sectors,
                 kernel["bytes"] + (kernel.get("scratch_bytes") or 0), kernel["kernel_lines"],
-                error=predicted.get("error", 0), limit_us=0 if measured else limit))
+                error=predicted.get("error", 0), limit_us=0 if measured else limit,
+                graph_us=beside.measured_us(kernel) if measured else 0))
         stages = stages + [kernel] if counted else []
     return alike(steps)
 
@@ -177,7 +181,7 @@ def load(folder):
                 problem = gains.short({"title": title, "problem": run["problem"]})
             found.append(Chapter(number, title, problem, content["device"],
                                  measured, steps_of(number, run, measured),
-                                 peers_of(number, run)))
+                                 peers_of(number, run, content["runs"])))
         except (KeyError, ValueError, TypeError) as error:
             raise Refused(f"{path}: not a result of make bench: {error!r}") from None
     if not found:
@@ -185,10 +189,13 @@ def load(folder):
     return sorted((chapter for chapter in found if chapter.steps), key=lambda of: of.number)
 
 
-def peers_of(number, run):
-    return [Step(number, f"{row.get('by', 'PyTorch')} {row['name']}", row["median_us"], True, 0, 0,
-                 0, 0, 0, True)
-            for row in run.get("peers", []) if "median_us" in row]
+def peers_of(number, run, runs):
+    """The peers measured with the run; else with one of its steps alone, where one other run of the problem has any.
+    (Several such runs are of several results, such as a forward and a backward pass.)"""
+    found = [run] if run.get("peers") else [of for of in runs if of.get("peers") and of["problem"] == run["problem"]]
+    return [Step(number, f"{row.get('by', 'PyTorch')} {row['name']}", row["median_us"], True, 0, 0, 0, 0, 0, True,
+                 graph_us=beside.measured_us(row))
+            for row in (found[0]["peers"] if len(found) == 1 else ()) if "median_us" in row]
 
 
 def ladder_of(folder):
@@ -350,10 +357,17 @@ def panels(plt, groups, columns=1, width=8.4, below=0.0, panel=PANEL_INCHES):
         gridspec_kw={"height_ratios": [len(steps) + 1.2 for _, steps in groups]})
 
 
+def beside_peers(title, steps, peers):
+    """A group with its peers, all with their times in CUDA graphs; without peers as it is."""
+    if not peers:
+        return title, steps
+    return f"{title}, in CUDA graphs", [dataclasses.replace(step, us=step.graph_us) for step in steps + peers]
+
+
 def draw_speedup(plt, chapters, groups):
     from matplotlib import ticker
     peers = {chapter.number: chapter.peers for chapter in chapters}
-    shown = [(title, steps + peers.get(steps[-1].chapter, [])) for title, steps in groups]
+    shown = [beside_peers(title, steps, peers.get(steps[-1].chapter, [])) for title, steps in groups]
     shown = [of for of in shown if len(of[1]) > 1] or shown  # one bar is compared with nothing
     fig, axes = panels(plt, shown)
     for ax, (title, steps) in zip(axes[:, 0], shown):

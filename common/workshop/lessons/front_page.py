@@ -8,7 +8,7 @@ gains.json, each with its modelled limit, and which steps do not pay. Without th
 modelled limits alone, at the most tokens, and no ratio of such bounds is shown. Of GPUs it is the
 time. A chapter whose steps are timed from the host's first call to its last wait has no limits: its times
 are those of the folder's sweeps.json, at the largest batch. The text between `<!-- devices:begin -->` and `<!-- devices:end -->` becomes the
-list of devices.
+list of devices, then each GPU's times beside predictions, and beside those of libraries.
 """
 import glob
 import os
@@ -148,15 +148,17 @@ def devices(folders, root):
         if not found:
             continue
         runs = [run for result in found for run in result["runs"]]
+        # A step alone, as beside its peers, is measured on a problem that all steps have, too.
+        distinct = {(result["chapter"], results.describe(run["problem"])) for result in found for run in result["runs"]}
         first = found[0]
         rows.append(f"| {first['device']['name']} | {first['driver']} | {first['nvcc']} | "
-                    f"{len(runs)} problems of {len(found)} chapters | "
+                    f"{len(distinct)} problems of {len(found)} chapters | "
                     f"{max(run['date'] for run in runs)[:10]} | [results]({os.path.relpath(folder, root)}) |")
     if not rows:
         return ("No GPU has been measured yet: all numbers on this page are of a virtual H200, "
                 f"{virtual_numbers(folders)}.\n`make bench` measures one, into `data/results`.\n")
     return "\n".join(["| device | driver | nvcc | measured | last | |", "|---|---|---|---|---|---|",
-                      *rows, *predicted_beside(folders)]) + "\n"
+                      *rows, *predicted_beside(folders), *libraries_beside(folders)]) + "\n"
 
 
 def predicted_beside(folders):
@@ -170,6 +172,54 @@ def predicted_beside(folders):
                 text += beside.lines(beside.pairs(virtual, folder), gains.error_of(found),
                                      measured.load(folder)[0].device["name"])
     return text
+
+
+def compared(run):
+    """What a run says of its fastest peer beside the chapter's fastest step, or None: both in CUDA graphs, unless
+    a peer that no graph takes is faster."""
+    stream, graph = run.get("best"), run.get("best_in_graphs")
+    if stream and graph and stream["peer_us"] < graph["peer_us"]:
+        in_graphs = {peer["name"] for peer in run["peers"] if "graph_us" in peer}
+        return graph if stream["peer"] in in_graphs else stream
+    return graph or stream
+
+
+def libraries_beside(folders):
+    """Lines that hold each GPU's times against those of libraries on the same problems."""
+    text = []
+    for folder in folders:
+        found = [results.read(os.path.join(folder, file)) for file in os.listdir(folder)
+                 if re.fullmatch(r"chapter\d+\.json", file)]
+        rows = [(*library_row(results.number_of(result["chapter"]), run), run)
+                for result in sorted(found, key=lambda of: results.number_of(of["chapter"]))
+                for run in result["runs"] if compared(run)]
+        if not rows:
+            continue
+        slower = [f"chapter {number}'s `{name}` ({ratio})" for number, name, *_, ratio, run in rows
+                  if compared(run)["ratio"] < 1]
+        text += ["", f"On {len(rows)} problems the chapter's fastest step was measured in turns with libraries. It is "
+                 f"faster than the fastest of them on {len(rows) - len(slower)}" +
+                 (f", slower on {', '.join(slower)}." if slower else "."), "",
+                 f"<details><summary>Beside libraries on the {found[0]['device']['name']}</summary>", "",
+                 "Both are replayed from a CUDA graph where that is possible. A ratio above 1: the step is faster." +
+                 versions_of([run for *_, run in rows]), "",
+                 "| chapter | problem | step | µs | library | µs | ratio |", "|---|---|---|--:|---|--:|--:|",
+                 *("| " + " | ".join(cells_of) + " |" for *cells_of, _ in rows), "", "</details>"]
+    return text
+
+
+def versions_of(runs):
+    """' PyTorch 2.11.0 with cuDNN 9.19.0.', or nothing where the runs do not say it alike."""
+    found = {(of["versions"]["torch"], of["versions"]["cudnn"]) for of in runs if "versions" in of}
+    return " PyTorch {} with cuDNN {}.".format(*found.pop()) if len(found) == 1 else ""
+
+
+def library_row(number, run):
+    """The cells of a run whose peers were measured."""
+    of = compared(run)
+    by = next(peer.get("by", "PyTorch") for peer in run["peers"] if peer["name"] == of["peer"])
+    return (str(number), run["name"], of["kernel"], f"{of['kernel_us']:,.1f}", f"{by} {of['peer']}",
+            f"{of['peer_us']:,.1f}", f"{of['ratio']:.2f}")
 
 
 def virtual_numbers(folders):

@@ -144,6 +144,38 @@ class Figures(Case):
             names = [label.get_text() for label in fig.axes[0].get_yticklabels()]
             self.assertEqual(names, ["1  attention", "2  tiling", "PyTorch cudnn"])
 
+    def test_beside_peers_times_are_those_of_graphs_where_there_are(self):
+        replayed = [SHARED[0], {**SHARED[1], "graph_us": 3.0}]
+        self.write(7, "07_deformable", replayed, virtual=False, queries=9)
+        with open(self.path("chapter7.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        content["runs"][0]["peers"] = [{"name": "eager", "median_us": 60.0, "graph_us": 6.0},
+                                       {"name": "slow", "median_us": 9000.0}]
+        with open(self.path("chapter7.json"), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        chapter = measured.load(self.folder)[0]
+        self.assertEqual([step.us for step in chapter.steps], [8.0, 4.0])
+        title, steps = measured.beside_peers("a\nb", chapter.steps, chapter.peers)
+        self.assertEqual(title, "a\nb, in CUDA graphs")
+        self.assertEqual([step.us for step in steps], [8.0, 3.0, 6.0, 9000.0])
+        self.assertEqual(measured.beside_peers("a\nb", chapter.steps, []), ("a\nb", chapter.steps))
+
+    def test_peers_of_a_step_alone_stand_beside_all_steps(self):
+        self.write(7, "07_deformable", SHARED, virtual=False, queries=9)
+        with open(self.path("chapter7.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        alone = {"problem": {"queries": 9}, "kernels": SHARED[1:], "peers": [{"name": "eager", "median_us": 60.0}]}
+        other = {**alone, "problem": {"queries": 8}}
+
+        def shown(*more):
+            with open(self.path("chapter7.json"), "w", encoding="utf-8") as file:
+                json.dump({**content, "runs": [*more, *content["runs"]]}, file)
+            chapter = measured.load(self.folder)[0]
+            return [step.name for step in chapter.steps], [peer.name for peer in chapter.peers]
+        self.assertEqual(shown(alone, other), (["simple", "shared"], ["PyTorch eager"]))
+        self.assertEqual(shown(other), (["simple", "shared"], []))
+        self.assertEqual(shown(alone, alone)[1], [])  # of two results, such as forward and backward
+
     def test_the_ladder_at_the_most_tokens_stands_for_attention(self):
         self.write_all()
         runs = [{"problem": {"tokens": tokens}, "steps": [

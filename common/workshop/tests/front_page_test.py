@@ -28,6 +28,17 @@ class FrontPage(Case):
                        "runs": [{"problem": problem, "kernels": lines,
                                  "date": "2026-01-02T03:04:05Z"}]}, file)
 
+    def add_run(self, folder, number, name, kernels, peers=(), best=None, best_in_graphs=None, **problem):
+        lines = [{"name": kernel, "bytes": 8.0, "flops": 1.0, "median_us": us} for kernel, us in kernels]
+        path = self.path(f"{folder}/chapter{number}.json")
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        content["runs"].append({"name": name, "problem": problem, "kernels": lines, "date": "2026-01-02T03:04:05Z",
+                                "peers": list(peers), "best": best, "best_in_graphs": best_in_graphs,
+                                "versions": {"torch": "2.11", "cudnn": "9.19"}})
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+
     def setUp(self):
         super().setUp()
         self.write("virtual", 1, "01_naive", [("a", 1236.4)], True, tokens=9)
@@ -102,6 +113,32 @@ class FrontPage(Case):
         self.assertIn("| NVIDIA H200: a 9,000 → b 3,000 µs, 3 times as fast<br>predicted: a 1,236 → c 298 µs |", text)
         self.assertIn("| NVIDIA H200 | 580.1 | 13.0 | 2 problems of 2 chapters | 2026-01-02 |",
                       text)
+
+    def test_a_step_alone_is_no_other_problem(self):
+        self.write("h200", 7, "07_other", [("d", 9.0), ("e", 3.0)], False, queries=9)
+        self.add_run("h200", 7, "e alone", [("e", 3.0)], queries=9)
+        self.assertIn("| 1 problems of 1 chapters |", self.refresh()[2])
+
+    def test_libraries_stand_beside_the_fastest_step(self):
+        def best(peer, us, ratio):
+            return {"peer": peer, "peer_us": us, "kernel": "e", "kernel_us": 3000.0, "ratio": ratio}
+        self.write("h200", 7, "07_other", [("d", 9.0), ("e", 3.0)], False, queries=9)
+        self.assertNotIn("libraries", self.refresh()[2])
+        peers = [{"name": "eager", "graph_us": 4.0}, {"name": "lib", "by": "NVIDIA", "no_graph": "why"}]
+        self.add_run("h200", 7, "quick", [("e", 3.0)], peers=peers, best=best("eager", 9.0, 3.0),
+                     best_in_graphs=best("eager", 4.0, 1.336), queries=9)
+        # The host's part of eager is no reason to compare in a stream, a library that no graph takes is one.
+        self.add_run("h200", 7, "slow", [("e", 3.0)], peers=peers, best=best("lib", 2.0, 0.666),
+                     best_in_graphs=best("eager", 4.0, 1.336), queries=9)
+        self.add_run("h200", 7, "in a stream", [("e", 3.0)], peers=peers, best=best("eager", 3.5, 1.2),
+                     best_in_graphs=best("eager", 4.0, 1.336), queries=9)
+        text = self.refresh()[2]
+        self.assertIn("On 3 problems the chapter's fastest step was measured in turns with libraries. It is faster than "
+                      "the fastest of them on 2, slower on chapter 7's `slow` (0.67).\n", text)
+        self.assertIn("the step is faster. PyTorch 2.11 with cuDNN 9.19.\n", text)
+        self.assertIn("| 7 | quick | e | 3,000.0 | PyTorch eager | 4.0 | 1.34 |\n", text)
+        self.assertIn("| 7 | slow | e | 3,000.0 | NVIDIA lib | 2.0 | 0.67 |\n", text)
+        self.assertIn("| 7 | in a stream | e | 3,000.0 | PyTorch eager | 4.0 | 1.34 |\n", text)
 
     def test_what_is_missing_is_named(self):
         self.write("virtual", 8, "08_more", [("g", 1.0)], True, height=9)
