@@ -1,4 +1,5 @@
 """`make validate` without a GPU: a table as Nsight Compute prints it, pairs, results."""
+import glob
 import json
 import math
 import os
@@ -518,6 +519,23 @@ class Whole(Case):
         for quantity in ("time, µs", "machine instructions", "issue slots", "pipe fma",
                          "pipe lsu, instructions", "stall long_scoreboard"):
             self.assertIn(quantity, quantities)
+
+    @unittest.skipUnless(os.environ.get("BENCH_PROGRAMS"), "BENCH_PROGRAMS: of the virtual GPU")
+    def test_recorded_kernels_have_the_names_of_todays(self):
+        programs = os.path.join(ROOT, os.environ["BENCH_PROGRAMS"])
+        tables = glob.glob(os.path.join(ROOT, "data", "results", "*", "recorded", "chapter*.csv"))
+        self.assertTrue(tables)
+        for path in tables:
+            program = os.path.join(programs, os.path.basename(path).split(".")[0])
+            if not os.path.exists(program):
+                continue
+            with open(program, "rb") as file:
+                code = file.read()
+            with open(path, encoding="utf-8") as file:
+                names = {launch["mangled"] for launch in ncu.launches(file.read(), ())}
+            unknown = sorted(name for name in names
+                             if not name.startswith("_ZN3cub") and name.encode() + b"\0" not in code)
+            self.assertEqual(unknown, [], path)
 
     def test_names_of_gpus(self):
         for name, key in (("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
