@@ -12,4 +12,4 @@ $(call trace,coalesced_k,coalesced_k:0)
 $(call picture,warp_loads.png,warp_loads,multi_warp.json:K:load:4 \
   $(addprefix coalesced_k.json:,K:load:4 V:load:4))
 $(call picture,warp_banks.png,warp_banks,multi_warp.json:store2:0 coalesced_k.json:store16:4)
-$(call look,look.png,block coalesced_k 'tiles.k[j][d]')
+$(call look,look.png,block coalesced_k 'block.k[j][d]')

@@ -9,7 +9,7 @@
 
 LADDER.json gets what was measured on a GPU, or of the virtual GPU what does not depend on the host:
 predicted times, modelled limits and counters. --check allows 2% in a predicted time, and compares none
-that another ptxas made. STEM.svg and STEM.png show the steps' times over the tokens: measured ones full,
+that another ptxas made. STEM.svg shows the steps' times over the tokens: measured ones full,
 predicted ones hollow with their modelled limits as thin lines; hollow the limits where there is no
 prediction. Dash-dotted, of heads of 64, are rates that others published for an H100: named as such, and not
 measured here. Both scales are logarithmic, with a line of slope 2: attention's work grows with the square

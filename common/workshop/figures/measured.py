@@ -5,7 +5,7 @@
 
 reads FOLDER/chapterN.json (of the virtual GPU also ladder.json, which has more tokens, and gains.json,
 larger problems, which its roofline shows) and writes FOLDER/ladder, roofline, and for the chapters of
-each page speedup, memory and lines, as .svg and .png, from nothing else: speedup_1-6 is of chapters 1
+each page speedup, memory and lines, as .svg, from nothing else: speedup_1-6 is of chapters 1
 to 6. PAGES says which chapters share a page, so that each picture fits a screen. What was measured is
 drawn full. Of the virtual GPU times are predicted: hollow, with a thin mark at the modelled limit, a
 lower bound on the time. Where a step has no prediction, all steps beside it are drawn hollow at the
@@ -372,7 +372,7 @@ def draw_speedup(plt, chapters, groups):
     fig, axes = panels(plt, shown)
     for ax, (title, steps) in zip(axes[:, 0], shown):
         factors = [steps[0].us / step.us for step in steps]
-        marks = [steps[0].us / step.limit_us if step.error else None for step in steps]
+        marks = [steps[0].us / step.limit_us if step.error and step.limit_us else None for step in steps]
         texts = [f"{factor:.3g}×, {time_of(step.us)}" for factor, step in zip(factors, steps)]
         bars(ax, steps, factors, texts, marks)
         ax.set_xscale("log")

@@ -132,7 +132,7 @@ def draw(path, device_path, timing_path):
         ax.plot([9.7, 17.95], [y + 0.42] * 2, color=EDGE, linewidth=0.6)
         for x, cell, align in zip(columns, row, ("left", "left", "left", "right", "right")):
             ax.text(x, y, cell, fontsize=8.5, color=TEXT, ha=align, va="center")
-    ax.text(9.7, 1.6, f"{device['name']}: sizes from NVIDIA's documents, latencies from\npublished "
+    ax.text(9.7, 1.6, f"{device['name']}: sizes from NVIDIA's documents, latencies from\n"
             f"measurements or guessed, as the virtual GPU has them.\nA clock is "
             f"{1000 / device['sm_clock_mhz']:.2f} ns.", fontsize=8, color=TEXT, va="center")
     fig.savefig(path, metadata={"Software": None}, facecolor=PAPER)

@@ -93,7 +93,6 @@ def plot():
 
 
 def save(fig, stem):
-    """STEM.svg and STEM.png, the same bytes each time."""
+    """STEM.svg, the same bytes each time."""
     fig.savefig(stem + ".svg", metadata={"Date": None})
-    fig.savefig(stem + ".png", dpi=DPI, metadata={"Software": None})
-    print(f"{stem}.svg, .png: drawn")
+    print(f"{stem}.svg: drawn")

@@ -10,7 +10,7 @@ each table Kendall's tau between published and predicted times, over all pairs o
 over those whose published times are more than 5% apart (what is closer, a second measurement may
 turn round). Kernels without a prediction are listed with the reason.
 
-STEM.svg and STEM.png show predicted over published times, a colour and a shape for each table,
+STEM.svg shows predicted over published times, a colour and a shape for each table,
 filled where it judges and hollow where it tuned. Without any prediction nothing is drawn. Needs
 matplotlib (Debian: python3-matplotlib) for the picture.
 

@@ -179,7 +179,6 @@ class Script(Case):
             with open(self.path("picture.svg"), "rb") as file:
                 pictures.append(file.read())
         self.assertEqual(pictures[0], pictures[1])
-        self.assertIn("picture.png", self.files())
         # matplotlib writes a marker's face and edge as a style.
         colors = published.palette.CHAPTERS
         self.assertNotIn(f"fill: {colors[0]}".encode(), pictures[0])
