@@ -118,6 +118,11 @@ using StepLaunch = std::function<void(int iteration, cudaStream_t stream)>;
 Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
                  int iterations);
 
+// The same for each of a step's launches. The virtual GPU predicts one after the other: each finds in the
+// L2 what those before have left.
+std::vector<Timing> time_launches(const Device& device, const std::vector<StepLaunch>& launches,
+                                  int copies, int warmup, int iterations);
+
 // The same for a step whose launches were timed one by one: on the virtual GPU these have counters
 // and predicted times, the step none. With --predict it is not run, its host time is their sum.
 Timing time_total(const Device& device, const StepLaunch& step, int copies, int warmup,

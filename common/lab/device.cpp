@@ -244,8 +244,11 @@ bool prediction_refused() {
 void predict_by_samples() { by_samples = true; }
 bool predicts_by_samples() { return by_samples; }
 
-Predicting::Predicting(bool on) : on_(on && can_predict() && !prediction_refused()) {
-  if (on_) time_setter()(int(by_samples ? Time::kSample : Time::kOn));
+Predicting::Predicting(bool on, Launched how) : on_(on && can_predict() && !prediction_refused()) {
+  constexpr int kInGraph = 4;
+  if (on_)
+    time_setter()(int(by_samples ? Time::kSample : Time::kOn) +
+                  (how == Launched::in_graph ? kInGraph : 0));
 }
 
 double Predicting::us() const {

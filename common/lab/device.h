@@ -45,14 +45,16 @@ bool look(const std::string& file);
 bool can_look();  // false: a GPU, or a virtual one of before there were such pages
 int findings();   // races, reads of what nobody wrote, missed barriers so far
 
-// Predicted times. Launches within the life of a Predicting(true) get one.
+// Predicted times. Launches within the life of a Predicting(true) get one; Launched::in_graph: as nodes of
+// a CUDA graph, which is how a GPU's steps are measured.
+enum class Launched { in_stream, in_graph };
 bool can_predict();         // false: a GPU, or a virtual one of before there were predictions
 bool prediction_refused();  // by the environment: VGPU_TIME=0
 void predict_by_samples();  // from now on only the blocks that a prediction needs are executed
 bool predicts_by_samples();
 class Predicting {
  public:
-  explicit Predicting(bool on);
+  explicit Predicting(bool on, Launched how = Launched::in_stream);
   ~Predicting();
   Predicting(const Predicting&) = delete;
   Predicting& operator=(const Predicting&) = delete;

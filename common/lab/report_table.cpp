@@ -200,7 +200,7 @@ std::string Report::Body::lines() const {
     explain(
         1,
         "predicted      how long this GPU takes: the kernel's machine code on one SM, simulated, "
-        "with cold\n               caches; such predictions are off by some " +
+        "as a\n               node of a CUDA graph; such predictions are off by some " +
             stated_error() + "%\n");
     explain(
         2,

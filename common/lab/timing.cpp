@@ -67,7 +67,8 @@ std::vector<Timing> time_on_host(const std::vector<Launch>& stages, int warmup, 
   std::vector<std::vector<double>> samples(stages.size());
   std::vector<std::string> counters(stages.size()), profiles(stages.size());
   for (int i = -warmup; i < iterations; ++i) {
-    const vgpu::Predicting predicting(predicted && i + 1 == iterations);  // one of those alike
+    const vgpu::Predicting predicting(predicted && i + 1 == iterations,  // one of those alike
+                                      vgpu::Launched::in_graph);
     for (size_t s = 0; s < stages.size(); ++s) {
       const auto start = Clock::now();
       stages[s](i + warmup);
@@ -274,6 +275,19 @@ Timing timed_step(const Device& device, const StepLaunch& step, int copies, int 
 Timing time_step(const Device& device, const StepLaunch& step, int copies, int warmup,
                  int iterations) {
   return timed_step(device, step, copies, warmup, iterations, true);
+}
+
+std::vector<Timing> time_launches(const Device& device, const std::vector<StepLaunch>& launches,
+                                  int copies, int warmup, int iterations) {
+  std::vector<Timing> timings;
+  if (!device.is_virtual) {
+    for (const StepLaunch& launch : launches)
+      timings.push_back(time_step(device, launch, copies, warmup, iterations));
+    return timings;
+  }
+  std::vector<Launch> stages;
+  for (const StepLaunch& launch : launches) stages.push_back([&](int i) { launch(i, nullptr); });
+  return time_stages(device, stages, warmup, iterations);
 }
 
 Timing time_total(const Device& device, const StepLaunch& step, int copies, int warmup,

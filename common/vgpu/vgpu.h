@@ -27,7 +27,8 @@ void vgpuSetThreads(int threads);
 void vgpuSetCacheModel(int on);
 /* Predicted time of the following launches that are counted: 0 off, 1 on, 2 on with only those blocks
    executed that it needs, so that large launches take seconds and leave incomplete results (as VGPU_TIME
-   says at start). */
+   says at start). 4 more: as if each launch were a node of a CUDA graph that is replayed. The first
+   launch after the call finds nothing in the L2, later ones what those before have left. */
 void vgpuSetTime(int mode);
 /* Predicted microseconds of all launches since vgpuSetTime() was called last, one after the other; NaN
    where one of them has no predicted time. launches: how many they are; null: not wanted. */

@@ -126,6 +126,7 @@ struct InstrReport {
 };
 
 struct AllocationReport {
+  std::uint64_t address = 0;
   std::string name;                                     // see allocation_name() in core/access.h
   std::uint64_t bytes = 0;                              // its size
   std::array<GlobalCounters, 3> by_access;              // indexed by Access
@@ -169,6 +170,8 @@ struct PredictedTime {
   double dram_bytes = 0;     // these bytes, in the whole launch
   double barrier_us = 0;     // barriers of a cooperative grid
   double clocks = 0;         // on the busiest SM
+  double clock_mhz = 0;      // which it keeps
+  bool clock_known = true;   // false: tensor instructions may lower it, nobody knows by how much
   double memory_clocks = 0;  // in which the busiest SM's load/store unit is taken
   // Clocks that accesses take as machine code has them, over those as PTX has them, on one SM. Below
   // 1 where ptxas has joined accesses to neighbours.

@@ -25,6 +25,8 @@ struct DeviceSpec {
   int memory_bus_bits = 0;
   double sm_clock_mhz = 0;    // boost
   double load_clock_mhz = 0;  // what SMs under full load keep; NaN: not known to differ from boost
+  // The same while they execute tensor instructions.
+  double tensor_clock_mhz = 0;
   double memory_clock_mhz = 0;
   double dram_gb_s = 0;                // peak
   double l2_gb_s = 0;                  // NaN when unknown
@@ -45,6 +47,12 @@ struct DeviceSpec {
   double tensor_tf32_fma_per_clock_sm = 0, tensor_int8_fma_per_clock_sm = 0;
   int schedulers_per_sm = 4;  // warp instructions per clock and SM
   bool cooperative = true, clusters = true;
+
+  // Clocks a microsecond that predicted times count with.
+  double clock_mhz(bool tensor_instructions) const {
+    if (tensor_instructions && tensor_clock_mhz > 0) return tensor_clock_mhz;
+    return load_clock_mhz > 0 ? load_clock_mhz : sm_clock_mhz;
+  }
 };
 
 }  // namespace vgpu

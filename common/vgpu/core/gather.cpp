@@ -120,6 +120,7 @@ void gather_touched(Launch& launch, Allocations& allocations, LaunchCounters& ou
   for (auto& [id, map] : launch.touched) {
     AllocationReport& report = allocations[id];
     report.name = allocation_name(launch, *map->allocation);
+    report.address = map->allocation->base;
     report.bytes = map->allocation->size;
     for (std::size_t s = 0; s < map->sectors; ++s) {
       report.sectors_read += map->read[s];

@@ -81,10 +81,13 @@ VGPU_C void vgpuSetCacheModel(int on) {
 VGPU_C void vgpuSetTime(int mode) {
   using vgpu::TimeMode;
   set_option([&](vgpu::MachineOptions& options) {
-    options.time = mode == 0 ? TimeMode::off : mode == 2 ? TimeMode::sample : TimeMode::on;
+    const int how = mode & 3;
+    options.time = how == 0 ? TimeMode::off : how == 2 ? TimeMode::sample : TimeMode::on;
   });
   Runtime& runtime = Runtime::get();
   std::lock_guard lock(runtime.mutex);
+  runtime.as_in_graph = mode & 4;
+  runtime.left_in_l2.clear();
   runtime.predicted = {};
 }
 

@@ -204,8 +204,8 @@ void Look::add(const Launched& launched) {
   shown.head = head.text();
   shown.head.pop_back();
   if (launched.blocks && has_code)
-    shown.warps = Warps(*launched.blocks, launched.code->code, ptx, launched.block,
-                        device_.load_clock_mhz > 0 ? device_.load_clock_mhz : device_.sm_clock_mhz);
+    shown.warps =
+        Warps(*launched.blocks, launched.code->code, ptx, launched.block, predicted.clock_mhz);
   shown.accesses = accesses;
   if (!accesses) return;
   for (const AccessInstruction& i : accesses->instructions)

@@ -118,6 +118,7 @@ DeviceSpec parse_device(std::string_view key, std::string_view json) {
   READ(memory_bus_bits);
   READ(sm_clock_mhz);
   READ(load_clock_mhz);
+  READ(tensor_clock_mhz);
   READ(memory_clock_mhz);
   READ(dram_gb_s);
   READ(l2_gb_s);

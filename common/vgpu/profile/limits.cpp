@@ -239,14 +239,22 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
     l2.unknown = "not modelled";
   }
 
-  double busiest_l1 = 0;
+  // Sampled blocks lie on many SMs. What is said of one SM is then of as many blocks as are simulated, each the
+  // mean of those that were executed.
+  const double simulated = counters.sampled && counters.executed_blocks > 0
+                               ? static_cast<double>(counters.predicted.blocks_simulated) /
+                                     static_cast<double>(counters.executed_blocks)
+                               : 0;
+  double busiest_l1 = 0, all_l1 = 0;
   for (std::size_t sm = 0;
        sm < std::max(counters.l1_clocks_by_sm.size(), counters.shared_clocks_by_sm.size()); ++sm) {
     double here = 0;
     if (sm < counters.l1_clocks_by_sm.size()) here += counters.l1_clocks_by_sm[sm];
     if (sm < counters.shared_clocks_by_sm.size()) here += counters.shared_clocks_by_sm[sm];
     busiest_l1 = std::max(busiest_l1, here);
+    all_l1 += here;
   }
+  busiest_l1 = std::max(busiest_l1, simulated * all_l1);
   set(Pipe::l1, busiest_l1, clocks);
   const PredictedTime& predicted = counters.predicted;
   if (predicted.asked && predicted.why.empty() && predicted.joined_accesses < kJoined) {
@@ -278,6 +286,7 @@ Limits limits(const LaunchCounters& counters, const DeviceSpec& device) {
     busiest = std::max(busiest, static_cast<double>(issued));
     all += static_cast<double>(issued);
   }
+  busiest = std::max(busiest, simulated * all);
   const double issued = counters.machine_instructions > 0
                             ? static_cast<double>(counters.machine_instructions)
                             : total(Pipe::issue);

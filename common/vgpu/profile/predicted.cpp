@@ -94,6 +94,8 @@ json::Value predicted_json(const PredictedTime& p) {
           {"dram_bytes", p.dram_bytes},
           {"barrier_us", p.barrier_us},
           {"clocks", p.clocks},
+          {"clock_mhz", p.clock_mhz},
+          {"clock_known", p.clock_known},
           {"memory_clocks", p.memory_clocks},
           {"joined_accesses", p.joined_accesses},
           {"issue_share", p.issue_share},
@@ -128,6 +130,8 @@ std::string predicted_text(const PredictedTime& p) {
                     "issue slots used: %.0f %%\n",
                     static_cast<unsigned long long>(p.blocks_simulated),
                     static_cast<unsigned long long>(p.blocks_of_sm), 100 * p.issue_share);
+  out += format("  at %.0f MHz%s\n", p.clock_mhz,
+                p.clock_known ? "" : "; by how much tensor instructions lower it is not known");
   if (p.bytes_wanted > 0)
     out += format("  bytes in flight: %.0f an SM; to keep DRAM busy it would take %.0f\n",
                   p.bytes_in_flight, p.bytes_wanted);

@@ -32,8 +32,8 @@
 
 namespace vgpu {
 
-// What the clock takes for things that no device file has, in microseconds. The three of launches are
-// those of the model of kernel times; the others are guessed, from the order of magnitude that profilers show.
+// What the host's clock takes for things that no device file has, in microseconds: guessed, from the order of
+// magnitude that profilers show. (What a launch costs the device is the model's of kernel times.)
 namespace timeline_us {
 inline constexpr double kLaunch = 2.5;  // on the host; a kernel takes as much longer on the device
 inline constexpr double kGraphNode = 1.3;     // the same for a kernel of a graph

@@ -206,9 +206,9 @@ void predict(Kernel& kernel, const LaunchRequest& request, LaunchOutcome& outcom
   time::SimulatedBlocks blocks;
   blocks.first_alone = !shown;
   const time::MachineCodeOrWhy& code = machine_code_of(kernel);
-  outcome.counters.predicted =
-      time::predict(*recording, outcome.counters, code, runtime.spec(), request.cooperative,
-                    shown || runtime.look ? &blocks : nullptr, runtime.in_graph);
+  outcome.counters.predicted = time::predict(
+      *recording, outcome.counters, code, runtime.spec(), request.cooperative, runtime.left_in_l2,
+      shown || runtime.look ? &blocks : nullptr, runtime.in_graph || runtime.as_in_graph);
   count_machine_instructions(outcome.counters);
   if (runtime.look) {
     launched.code = &code;

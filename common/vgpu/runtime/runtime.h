@@ -19,6 +19,7 @@
 #include "../look/look.h"
 #include "../profile/report.h"
 #include "../time/machine_code.h"
+#include "../time/residency.h"
 #include "cubin.h"
 #include "fatbin.h"
 #include "order.h"
@@ -210,6 +211,8 @@ class Runtime {
   std::vector<std::string> launch_reports;  // VGPU_PROFILE=json
   TimeTable times;                          // VGPU_TIME
   bool in_graph = false;                    // what runs now is a node of a graph
+  time::Residency left_in_l2;               // of launches with a prediction
+  bool as_in_graph = false;                 // or is predicted as if it were one
   struct {
     int launches = 0;
     double us = 0;  // NaN: one of them has no predicted time

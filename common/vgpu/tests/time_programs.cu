@@ -345,17 +345,19 @@ TEST_CASE("time programs: four bytes that PTX loads twice take as long as one lo
       "      int((p & 255) * 77 + int((signed char)(p >> 8)) * 150 + (p >> 16 & 255) * 29) >> "
       "8;\n}\n";
   const Program made(program(kernels,
+                             "    by_word<<<4096, 256>>>(out, (const unsigned*)in);\n"
                              "    by_field<<<4096, 256>>>(out, (const Pixel*)in);\n"
                              "    by_word<<<4096, 256>>>(out, (const unsigned*)in);\n"
                              "    if (n == 0) break;\n"),
                      code_for(kTargets[2]));
   const auto all = made.launches(device(kTargets[2]));
-  REQUIRE(all.size() == 2);
+  REQUIRE(all.size() == 3);  // the first one leaves the arrays in the L2
   const auto requests = [](const json::Value& launch) {
     return launch.at("global").at("load").at("requests").get<double>();
   };
-  CHECK(requests(all[0]) == 2 * requests(all[1]));
-  CHECK(predicted_us(all[0]) == doctest::Approx(predicted_us(all[1])).epsilon(0.05));
+  CHECK(requests(all[1]) == 2 * requests(all[2]));
+  CHECK(predicted_us(all[1]) == doctest::Approx(predicted_us(all[2])).epsilon(0.05));
+  CHECK(predicted_us(all[0]) > 1.1 * predicted_us(all[2]));
 }
 
 TEST_CASE("time programs: a loop that is unrolled and leaves no turn over is followed exactly") {
@@ -649,7 +651,7 @@ TEST_CASE("time programs: no block passes a barrier of the grid before the last 
   REQUIRE(all.size() == 7);
   const double even = predicted_us(all[0]), before = predicted_us(all[1]) - even,
                behind = predicted_us(all[2]) - even, both = predicted_us(all[3]);
-  CHECK(all[0].at("predicted").at("barrier_us").get<double>() == 3.0);
+  CHECK(all[0].at("predicted").at("barrier_us").get<double>() == doctest::Approx(2 * 0.05));
   CHECK(before > even);
   CHECK(behind == doctest::Approx(before).epsilon(0.05));
   CHECK(both == doctest::Approx(even + before + behind).epsilon(0.02));
@@ -697,11 +699,10 @@ __global__ void chain(const float* in, float* out, int n) {
     REQUIRE_MESSAGE(why(all[i]) == "", why(all[i]));
     return all[i].at("predicted").at("clocks").get<double>();
   };
-  // Turns of n = 17 beyond those of n = 5: a program waits for a copy from the L2 some 170 clocks longer
-  // than for a load, which takes 263 (Luo et al. 2025, H800). A phase that expects no byte is complete
-  // at once.
+  // Turns of n = 17 beyond those of n = 5: a program waits for a copy from the L2 for 333 clocks, measured on
+  // an H200, and some 50 for what its thread does. A phase that expects no byte is complete at once.
   const double copy = (clocks(10) - clocks(8)) / 12, none = (clocks(11) - clocks(9)) / 12;
-  CHECK(copy == doctest::Approx(263 + 170).epsilon(0.03));
+  CHECK(copy == doctest::Approx(333 + 50).epsilon(0.03));
   CHECK(none > 25);
   CHECK(none < 150);
 }
@@ -756,7 +757,7 @@ CUtensorMap map_of(float* data) {
   // A turn inside takes the engine 2 clocks for each of 64 rows and then as long as the copy above; one
   // beside the tensor waits for as many bytes, of which none comes from memory.
   const double inside = (clocks(10) - clocks(8)) / 12, beside = (clocks(11) - clocks(9)) / 12;
-  CHECK(inside == doctest::Approx(263 + 170 + 128).epsilon(0.03));
+  CHECK(inside == doctest::Approx(333 + 50 + 128).epsilon(0.03));
   CHECK(inside - beside > 120);
   CHECK(inside - beside < 140);
 }
@@ -872,8 +873,8 @@ int main() {
   const auto misses = [&](std::size_t i) {
     return all[i].at("predicted").at("l2_miss_rate").get<double>();
   };
-  // DRAM: 4.8 TB/s, of which a stream gets 88 %. L2: 40 bytes a clock and SM at 1.98 GHz.
-  const double dram = 4800 * 0.88, l2 = 132 * 40 * 1.98;
+  // DRAM: 4.8 TB/s, of which a stream gets 92 %. L2: 32.5 bytes a clock and SM at 1.98 GHz.
+  const double dram = 4800 * 0.92, l2 = 132 * 32.5 * 1.98;
   for (const std::size_t i : {0, 1, 2}) {
     CAPTURE(i);
     CHECK(misses(i) == doctest::Approx(1).epsilon(0.01));
@@ -927,7 +928,7 @@ int main() {
     const char* device;
     double stream, node;
   };
-  for (const Expected& e : {Expected{"h200", 2.5, 1.3}, Expected{"rtx4090", 0.8, 0.8}}) {
+  for (const Expected& e : {Expected{"h200", 1.9, 0.37}, Expected{"rtx4090", 0.8, 0.4}}) {
     INFO(std::string(e.device));
     const std::string timeline = made.path + ".timeline";
     const auto all = made.launches("VGPU_TIME=1 VGPU_DEVICE=" + std::string(e.device) +
@@ -1039,20 +1040,14 @@ TEST_CASE("time programs: with all blocks of the SM simulated, a prediction is h
       const std::string name = usual[i].at("kernel").get<std::string>();
       const std::string where = name + " " + std::to_string(i) + (sampled ? ", sampled" : "");
       INFO(where, ": ", why(usual[i]));
-      // Sampled, blocks that do all too different things are refused: here where they have 0 to 63 turns.
-      if (sampled && i == 4) {
-        CHECK(has(why(usual[i]), "differs from block to block"));
-        CHECK(has(why(all[i]), "differs from block to block"));
-        continue;
-      }
       const auto count = [](const json::Value& launch, const char* what) {
         return launch.at("predicted").at(what).get<double>();
       };
       const double error = predicted_us(usual[i]) / predicted_us(all[i]) - 1;
       CHECK(count(usual[i], "blocks_simulated") <= count(usual[i], "blocks_of_sm") / 2);
       CHECK(count(all[i], "blocks_simulated") == count(all[i], "blocks_of_sm"));
-      const bool uneven = name == "turns" && sampled;
-      CHECK(std::abs(error) < (uneven ? 0.1 : 0.04));
+      const bool uneven = name == "turns" && (sampled || i == 4);  // there 0 to 63 turns
+      CHECK(std::abs(error) < (uneven ? 0.12 : 0.04));
       MESSAGE(where, ": ", 100 * error, " %");
     }
   }
@@ -1092,6 +1087,7 @@ int main() {
   cudaMalloc(&count, kBlocks * 4);
   cudaMemset(in, 0, 8 * 64 * 256 * 4);
   cudaFuncSetAttribute(items, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  run(out, in, count, [](int) { return 3; });                 // the L2 has their numbers now
   run(out, in, count, [](int b) { return 1 + (b < 36); });    // 300 items, one after the other
   run(out, in, count, [](int b) { return 1 + (b < kSms); });  // SM 0's
   run(out, in, count, [](int b) { return 1 + b % 3; });       // on an SM twice 1, 2 or 3
@@ -1178,14 +1174,15 @@ TEST_CASE("time programs: copies between the blocks of a cluster") {
              12;
     };
     const double own = turn(0), halves = turn(1), of_0 = turn(2), of_1 = turn(3), sent = turn(4);
-    // The L2 gives an SM 40 bytes a clock: 8 KiB take 205 clocks, a half 102.
-    CHECK(own - halves == doctest::Approx(102).epsilon(0.1));
+    // The L2 gives an SM 32.5 bytes a clock: 8 KiB take 252 clocks, a half 126. The other half comes from
+    // the other SM, at 21.5 bytes a clock: 190.
+    CHECK(own - halves == doctest::Approx(252 - 190).epsilon(0.2));
     // Who copies for both gets its own as before; so does who waits for what the other has asked for.
     // (Branches cost some instructions.)
-    CHECK(std::abs(of_0 - own) < 60);
-    CHECK(std::abs(of_1 - own) < 60);
-    // From SM to SM 14 bytes a clock: 585 clocks. The network is 83 clocks nearer than the L2.
-    CHECK(sent - own == doctest::Approx(585 - 205 - 83).epsilon(0.25));
+    CHECK(std::abs(of_0 - own) < 100);
+    CHECK(std::abs(of_1 - own) < 100);
+    // From SM to SM 381 clocks. The network is 333 - 183.5 clocks nearer than the L2.
+    CHECK(std::abs(sent - own - (381 - 252 - 149)) < 60);
   }
 }
 
@@ -1194,8 +1191,8 @@ TEST_CASE("time programs: of persistent blocks with unequal work the busiest SM 
   for (const bool sampled : {true, false}) {
     const auto launches =
         made.launches(std::string("VGPU_DEVICE=h200 VGPU_TIME=") + (sampled ? "sample" : "1"));
-    REQUIRE(launches.size() == 8);
-    for (std::size_t i = 0; i < launches.size(); i += 2) {
+    REQUIRE(launches.size() == 9);
+    for (std::size_t i = 1; i < launches.size(); i += 2) {
       INFO("launch ", i, sampled ? ", sampled: " : ": ", why(launches[i]));
       CHECK(std::abs(predicted_us(launches[i]) / predicted_us(launches[i + 1]) - 1) < 0.1);
       CHECK(launches[i].at("predicted").at("blocks_of_sm").get<int>() == 2);
@@ -1327,11 +1324,13 @@ TEST_CASE("time programs: atomic operations on few addresses take their turns") 
       }
       INFO(std::string(mode));
       const double mhz = all[0].at("predicted").at("clocks").get<double>() / us[0];
-      // 32 lanes on two words of one line: 0.6 clocks each, wherever they come from.
-      CHECK(us[1] == doctest::Approx(0.6 * 1024 * 8 * 256 / mhz).epsilon(0.05));
-      CHECK(us[4] == doctest::Approx(0.6 * 32 * 8 * 256 / mhz).epsilon(0.2));
-      // Where all lanes have one word, ptxas lets one add for all: 1.25 clocks a warp.
-      CHECK(us[0] == doctest::Approx(1.25 * 1024 * 8 * 8 / mhz).epsilon(0.4));
+      // 32 lanes on two words of one line: so many clocks each, wherever they come from.
+      const bool hopper = std::string(target.number) == "90";
+      const double meeting = hopper ? 1.45 : 0.6, request = hopper ? 1.45 : 1.25;
+      CHECK(us[1] == doctest::Approx(meeting * 1024 * 8 * 256 / mhz).epsilon(0.05));
+      CHECK(us[4] == doctest::Approx(meeting * 32 * 8 * 256 / mhz).epsilon(0.2));
+      // Where all lanes have one word, ptxas lets one add for all.
+      CHECK(us[0] == doctest::Approx(request * 1024 * 8 * 8 / mhz).epsilon(0.4));
       // 256 words are 8 lines, of which a warp meets nearly all.
       CHECK(us[2] > us[3]);
       CHECK(us[2] < us[1] / 8);
@@ -1350,7 +1349,7 @@ TEST_CASE("time programs: atomic operations on few addresses take their turns") 
   }
 }
 
-TEST_CASE("time programs: of a sampled launch, the simulated SM's blocks alone count as its own") {
+TEST_CASE("time programs: sampled, limits of an SM are those of as many blocks as are simulated") {
   // 14,208 blocks in eight equal parts: one part's middle is a block of SM 0.
   const Program made(
       program("KERNEL copy(float* out, const float* in) {\n"
@@ -1360,11 +1359,11 @@ TEST_CASE("time programs: of a sampled launch, the simulated SM's blocks alone c
       code_for(kTargets[2]));
   const json::Value full = made.launches("VGPU_TIME=1").at(0),
                     sampled = made.launches("VGPU_TIME=sample").at(0);
-  const auto limit = [](const json::Value& launch) {
-    return launch.at("limits").at("L1/shared").get<double>();
-  };
   const auto predicted = [](const json::Value& launch, const char* name) {
     return launch.at("predicted").at(name).get<double>();
+  };
+  const auto limit = [](const json::Value& launch) {
+    return launch.at("limits").at("L1/shared").get<double>();
   };
   CHECK(limit(sampled) * predicted(sampled, "blocks_of_sm") /
             predicted(sampled, "blocks_simulated") ==

@@ -82,27 +82,24 @@ Traffic traffic(const Walker& walker, const Recording& recording, const Played& 
   return sum;
 }
 
-// Sectors of 32 bytes that a launch reads and writes at all.
-struct Distinct {
-  double read = 0, written = 0;
-};
-// When only some blocks were executed, all of them are taken to touch so many times as much, up to
-// the sizes of the allocations.
-Distinct distinct_sectors(const LaunchCounters& counters, const Recording& recording) {
-  if (!counters.sampled)
-    return {static_cast<double>(counters.distinct_sectors_read),
-            static_cast<double>(counters.distinct_sectors_written)};
-  const double times =
-      static_cast<double>(recording.grid_blocks) /
-      static_cast<double>(std::max<std::uint64_t>(
-          1, (recording.blocks.size() + recording.probes.size()) * recording.cluster_blocks));
-  Distinct sum;
+// Bytes that a launch reads and writes at all. When only some blocks were executed, all of them are taken to
+// touch so many times as much, up to the sizes of the allocations.
+std::vector<Touched> touched_arrays(const LaunchCounters& counters, const Recording& recording) {
+  const auto executed =
+      (recording.blocks.size() + recording.probes.size()) * recording.cluster_blocks;
+  const double times = counters.sampled
+                           ? static_cast<double>(recording.grid_blocks) /
+                                 static_cast<double>(std::max<std::uint64_t>(1, executed))
+                           : 1;
+  std::vector<Touched> arrays;
   for (const AllocationReport& a : counters.allocations) {
-    const double most = static_cast<double>(a.bytes) / 32;
-    sum.read += std::min(most, times * static_cast<double>(a.sectors_read));
-    sum.written += std::min(most, times * static_cast<double>(a.sectors_written));
+    const auto bytes = [&](std::uint64_t sectors) {
+      return std::min(static_cast<double>(a.bytes),
+                      times * static_cast<double>(sectors) * kSectorBytes);
+    };
+    arrays.push_back({a.address, a.bytes, bytes(a.sectors_read), bytes(a.sectors_written)});
   }
-  return sum;
+  return arrays;
 }
 
 // Clocks for which lines of the L2 are busy with atomic operations: the busiest one, and all lines with
@@ -204,8 +201,7 @@ double grid_over_simulated(const Recording& recording, const LaunchCounters& cou
   const auto grid = static_cast<double>(recording.grid_blocks);
   double own = 0;
   for (std::size_t b = 0; b < simulated; ++b) own += instructions_of(recording.blocks[b]);
-  if (recording.most_of_sm == 0 || recording.cluster_blocks > 1 || own == 0)
-    return grid / static_cast<double>(simulated);
+  if (recording.cluster_blocks > 1 || own == 0) return grid / static_cast<double>(simulated);
   double sum = own, count = static_cast<double>(simulated);
   if (!counters.sampled && !counters.issued_by_sm.empty()) {
     sum = 0;
@@ -220,8 +216,8 @@ double grid_over_simulated(const Recording& recording, const LaunchCounters& cou
   return sum / count * grid / own;
 }
 
-// Standard deviation over mean of the PTX instructions of the blocks that were executed.
-double spread(const Recording& recording, std::size_t blocks) {
+// The PTX instructions of the blocks that were executed: the standard deviation of their mean, over that mean.
+double mean_off_by(const Recording& recording, std::size_t blocks) {
   double sum = 0, squares = 0, count = 0;
   const auto add = [&](const BlockRecord& block) {
     const double own = instructions_of(block);
@@ -232,7 +228,8 @@ double spread(const Recording& recording, std::size_t blocks) {
   for (std::size_t b = 0; b < blocks; ++b) add(recording.blocks[b]);
   for (const BlockRecord& block : recording.probes)
     if (!block.warps.empty()) add(block);
-  return sum > 0 ? std::sqrt(std::max(0.0, squares * count / (sum * sum) - 1)) : 0;
+  if (sum == 0) return 0;
+  return std::sqrt(std::max(0.0, squares * count / (sum * sum) - 1) / count);
 }
 
 // How many times as much as the simulated block, the only one of its SM, the longest of the blocks that
@@ -328,11 +325,14 @@ void by_line(const SmResult& sm, const MachineCode& code, const LaunchCounters& 
 class Prediction {
  public:
   Prediction(const Recording& recording, const LaunchCounters& counters, const MachineCode& code,
-             const DeviceSpec& device, const Timing& timing)
+             const DeviceSpec& device, const Timing& timing, const Residency& left,
+             const std::vector<Touched>& arrays)
       : recording_(recording),
         counters_(counters),
         device_(device),
         timing_(timing),
+        left_(left),
+        arrays_(arrays),
         code_(code),
         walker_(code, recording.layout) {
     out.asked = true;
@@ -351,6 +351,7 @@ class Prediction {
         ways.push_back(walker_.walk(warp));
         if (ways.back().lost) return ways.back().why;
         length_ += walker_.length(ways.back());
+        multiplies_ |= walker_.multiplies(ways.back());
         walker_.compare(warp, ways.back(), agreement);
       }
       ++blocks_;
@@ -378,7 +379,7 @@ class Prediction {
     const bool by_mean =
         counters_.sampled && recording_.blocks_of_sm > 1 && recording_.most_of_sm == 0;
     if (uneven_ <= kMostUneven && uneven_ >= 1 / kMostUneven &&
-        !(by_mean && spread(recording_, blocks_) > kMostSpread))
+        !(by_mean && mean_off_by(recording_, blocks_) > kMostOffBy))
       return "";
     return kDiffers + std::string(counters_.sampled ? " (VGPU_TIME=1 executes all)" : "");
   }
@@ -420,6 +421,8 @@ class Prediction {
     out.clocks =
         stretch_ * all_blocks(sm_, recording_, blocks_,
                               blocks_left(recording_, counters_, blocks_, of_sm_), together_);
+    out.clock_mhz = clock();
+    out.clock_known = !multiplies_ || device_.tensor_clock_mhz > 0;
     out.sm_us = out.clocks / clock();
     double accesses = 0;
     for (const Kind kind :
@@ -431,12 +434,13 @@ class Prediction {
     out.memory_clocks = (accesses + shuffles) * uneven_ * static_cast<double>(of_sm_) /
                         static_cast<double>(blocks_);
     out.joined_accesses = joined(accesses);
-    const double sectors =
-        counters_.cache.modelled
-            ? static_cast<double>(counters_.cache.dram_read + counters_.cache.dram_written)
-            : distinct_.read + distinct_.written;
-    out.dram_bytes = sectors * kSectorBytes;
-    out.dram_us = out.dram_bytes / dram_bytes_us();
+    double read = dram_read_, written = dram_written_;
+    if (counters_.cache.modelled) {
+      read = static_cast<double>(counters_.cache.dram_read) * kSectorBytes;
+      written = static_cast<double>(counters_.cache.dram_written) * kSectorBytes;
+    }
+    out.dram_bytes = read + written;
+    out.dram_us = (read + written * timing_.dram_written.value) / dram_bytes_us();
     out.launch_us = (in_graph ? timing_.graph_node_us.value : timing_.launch_us.value) +
                     (cooperative ? timing_.cooperative_us.value : 0);
     std::uint64_t barriers = 0;
@@ -466,18 +470,19 @@ class Prediction {
 
  private:
   // Clocks a microsecond.
-  double clock() const {
-    return device_.load_clock_mhz > 0 ? device_.load_clock_mhz : device_.sm_clock_mhz;
-  }
-  // The clocks of the simulated blocks' accesses over those that PTX's accesses would take on that SM.
+  double clock() const { return device_.clock_mhz(multiplies_); }
+  // The clocks of the simulated blocks' accesses over those that PTX's accesses would take: both of an
+  // instruction of PTX, since the simulated blocks are not all that one SM executes.
   double joined(double accesses) const {
-    double by_ptx = 0;
+    double by_ptx = 0, all = 0, own = 0;
     for (const auto* by_sm : {&counters_.l1_clocks_by_sm, &counters_.shared_clocks_by_sm})
-      if (recording_.sm < by_sm->size()) by_ptx += (*by_sm)[recording_.sm];
-    const double counted =
-        static_cast<double>(counters_.sampled ? recording_.blocks.size() : of_sm_);
-    return by_ptx > 0 ? accesses * counted / static_cast<double>(blocks_) / by_ptx : 1;
+      for (const double clocks : *by_sm) by_ptx += clocks;
+    for (const std::uint64_t issued : counters_.issued_by_sm) all += static_cast<double>(issued);
+    for (std::size_t b = 0; b < blocks_; ++b) own += instructions_of(recording_.blocks[b]);
+    return by_ptx > 0 && own > 0 ? accesses / own * all / by_ptx : 1;
   }
+  // What of the L2 holds data once.
+  double l2_bytes() const { return timing_.l2_share.value * static_cast<double>(device_.l2_bytes); }
   double dram_bytes_us() const { return device_.dram_gb_s * timing_.dram_share.value * 1e3; }
 
   // What all SMs share, and this one's part of it: SMs that work at the same time share the DRAM; what
@@ -487,7 +492,18 @@ class Prediction {
     const double times =
         static_cast<double>(recording_.grid_blocks) / static_cast<double>(simulated);
     const Traffic asked = traffic(walker_, recording_, played_, simulated, request.l1_bytes);
-    distinct_ = distinct_sectors(counters_, recording_);
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> cold;  // addresses
+    for (const Touched& array : arrays_) {
+      const double there = left_.there(array, l2_bytes());
+      dram_read_ += array.read - there;
+      if (there == 0) cold.emplace_back(array.address, array.address + array.size);
+      dram_written_ += array.written;
+    }
+    request.cold = [cold](std::uint64_t line) {
+      return std::any_of(cold.begin(), cold.end(), [&](const auto& of) {
+        return of.first / kLineBytes <= line && line * kLineBytes < of.second;
+      });
+    };
     if (counters_.cache.modelled) {
       double l2 = 0, read = 0;
       for (const CacheCounters& c : counters_.cache.by_access) {
@@ -496,10 +512,10 @@ class Prediction {
       }
       request.l2_miss = l2 > 0 ? read / l2 : 0;
     } else if (const double l2 = asked.beyond + asked.copied; l2 > 0) {
-      request.l2_miss = std::min(1.0, distinct_.read / (l2 * times));
+      request.l2_miss = std::min(1.0, dram_read_ / (l2 * times * kSectorBytes));
     }
     if (asked.stored > 0)
-      request.l2_written = std::min(1.0, distinct_.written / (asked.stored * times));
+      request.l2_written = std::min(1.0, dram_written_ / (asked.stored * times * kSectorBytes));
     if (recording_.layout.global_atomics)
       if (const AtomicLines lines = atomic_lines(recording_, walker_, timing_); lines.of_block > 0)
         request.atomic_stretch = lines.busiest / (lines.of_block * static_cast<double>(of_sm_));
@@ -514,13 +530,16 @@ class Prediction {
   const LaunchCounters& counters_;
   const DeviceSpec& device_;
   const Timing& timing_;
+  const Residency& left_;  // before it
+  const std::vector<Touched>& arrays_;
   const MachineCode& code_;
   const Walker walker_;
   Played played_;
-  Distinct distinct_;
+  double dram_read_ = 0, dram_written_ = 0;  // bytes; without those that are in the L2 at the begin
   SmResult sm_;
   std::size_t blocks_ = 0;                                 // that are simulated
   std::uint64_t length_ = 0;                               // machine instructions of them
+  bool multiplies_ = false;                                // on the tensor cores
   std::uint64_t resident_ = 1, of_sm_ = 1, together_ = 1;  // blocks of an SM
   double busy_sms_ = 1;
   double uneven_ = 1;   // how many times as much the busiest SM executes
@@ -531,25 +550,28 @@ class Prediction {
 
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
-                      SimulatedBlocks* blocks, bool in_graph) {
+                      Residency& left, SimulatedBlocks* blocks, bool in_graph) {
   const Timing timing = timing_of(device);
-  PredictedTime none;
-  none.asked = true;
-  none.why = !timing.why.empty() ? timing.why : code.why;
-  if (!none.why.empty()) return none;
-  std::string why = recording.why;
+  const std::vector<Touched> arrays = touched_arrays(counters, recording);
+  std::string why = !timing.why.empty() ? timing.why : !code.why.empty() ? code.why : recording.why;
+  PredictedTime predicted;
   if (why.empty()) {
-    Prediction prediction(recording, counters, code.code, device, timing);
+    Prediction prediction(recording, counters, code.code, device, timing, left, arrays);
     why = prediction.walk();
     if (why.empty()) why = prediction.place();
     if (why.empty()) why = prediction.play(blocks);
     if (why.empty()) {
       prediction.add_up(cooperative, in_graph);
-      return prediction.out;
+      predicted = std::move(prediction.out);
     }
+    if (!why.empty()) why = counters.kernel + ": " + why;
+  } else if (why == recording.why) {
+    why = counters.kernel + ": " + why;
   }
-  none.why = counters.kernel + ": " + why;
-  return none;
+  left.touch(arrays);
+  predicted.asked = true;
+  predicted.why = std::move(why);
+  return predicted;
 }
 
 }  // namespace vgpu::time

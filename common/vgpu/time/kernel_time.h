@@ -8,6 +8,7 @@
 #include "../core/device_spec.h"
 #include "machine_code.h"
 #include "recording.h"
+#include "residency.h"
 #include "sm.h"
 
 namespace vgpu::time {
@@ -16,10 +17,9 @@ namespace vgpu::time {
 // tuning (data/results/published.json of the course): see README.md, Predicted time.
 inline constexpr double kStatedError = 0.25;
 
-// A few blocks stand for all only when these do about the same. When only they were executed: the
-// standard deviation of their PTX instructions over the mean is at most this. The mean of 32 such blocks
-// is off by 4 %, that of 8 by 9 % (one deviation); test: "with all blocks of the SM simulated".
-inline constexpr double kMostSpread = 0.25;
+// A few blocks stand for all only when their mean does. When only they were executed: the standard deviation
+// of the mean of their PTX instructions is at most this share of it.
+inline constexpr double kMostOffBy = 0.09;
 // When all were: SMs execute at most so many times as much as the one that is simulated, or as little.
 inline constexpr double kMostUneven = 2;
 
@@ -34,10 +34,11 @@ struct SimulatedBlocks {
 };
 
 // The prediction for a launch that was recorded and counted. `why` of the result says why there is none.
+//   left       what the launches before have left in the L2; its arrays are added
 //   blocks     null, or where more about the simulated blocks goes
 //   in_graph   it is a node of a graph, not launched into a stream
 PredictedTime predict(const Recording& recording, const LaunchCounters& counters,
                       const MachineCodeOrWhy& code, const DeviceSpec& device, bool cooperative,
-                      SimulatedBlocks* blocks = nullptr, bool in_graph = false);
+                      Residency& left, SimulatedBlocks* blocks = nullptr, bool in_graph = false);
 
 }  // namespace vgpu::time

@@ -367,7 +367,8 @@ Tensor product(Fields fields, std::uint64_t hi) {
 // Bytes by the code of a type or a width.
 constexpr std::uint8_t kSizes[8] = {1, 1, 2, 2, 4, 8, 16, 16};
 constexpr std::uint8_t kAtomics[8] = {4, 4, 8, 4, 4, 8, 8, 8};
-constexpr std::uint8_t kAtomicFloats[8] = {4, 4, 4, 8, 8, 8, 8, 8};
+// F16x2, F16x4, F16x8 and the same of BF16; with bit 12 F32, F32x2, F32x4, F64.
+constexpr std::uint8_t kAtomicFloats[16] = {4, 8, 16, 4, 8, 16, 8, 8, 4, 4, 8, 16, 8, 8, 8, 8};
 constexpr std::uint8_t kSwaps[8] = {4, 4, 8, 8, 16, 16, 16, 16};
 
 void decode_fields(MachineInstr& instr, const Row& row, Word128 word, int sm) {
@@ -384,7 +385,7 @@ void decode_fields(MachineInstr& instr, const Row& row, Word128 word, int sm) {
       instr.bytes = kAtomics[code];
       break;
     case Fields::atomic_float:
-      instr.bytes = kAtomicFloats[code];
+      instr.bytes = kAtomicFloats[code + (bit(word.hi, 12) ? 8 : 0)];
       break;
     case Fields::cas:
       instr.bytes = kSwaps[code];

@@ -64,13 +64,20 @@ std::uint8_t lanes_at_bank(const std::uint32_t* offsets, std::uint32_t mask, std
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
+// The k-th of numbers below `most` that are spread evenly, and in step with no period of the work: multiples of
+// the golden ratio.
+std::uint64_t spread(std::uint64_t k, std::uint64_t most) {
+  return static_cast<std::uint64_t>(std::fmod(0.6180339887 * static_cast<double>(k), 1.0) *
+                                    static_cast<double>(most));
+}
+
 }  // namespace
 
 Recorder::Recorder(std::shared_ptr<Recording> into, int rounds)
     : recording_(std::move(into)), rounds_(rounds) {}
 
 bool Recorder::watches(std::uint64_t cluster) const {
-  return (cluster % stride_ == 0 && cluster / stride_ < clusters_) ||
+  return (cluster / stride_ < chosen_.size() && chosen_[cluster / stride_] == cluster) ||
          std::find(probes_.begin(), probes_.end(), cluster) != probes_.end();
 }
 
@@ -80,9 +87,7 @@ void Recorder::choose_probes(std::uint64_t clusters) {
   if (whole_sms_) {
     const std::uint64_t sms = std::max(kLeastSms, kProbes / recording_->blocks_of_sm);
     for (std::uint64_t k = 1; k <= sms; ++k) {
-      // Multiples of the golden ratio: spread over the SMs, and in step with no period of the work.
-      const auto sm = static_cast<std::uint64_t>(
-          std::fmod(0.6180339887 * static_cast<double>(k), 1.0) * static_cast<double>(stride_));
+      const std::uint64_t sm = spread(k, stride_);
       for (std::uint64_t cluster = sm; cluster < clusters; cluster += stride_)
         if (!watches(cluster)) probes_.push_back(cluster);
     }
@@ -104,16 +109,18 @@ void Recorder::launch_begin(Launch& launch) {
   const std::uint64_t clusters = request.grid.count() / cluster_blocks_;
   recording_->grid_blocks = request.grid.count();
   recording_->blocks_of_sm = (clusters + stride_ - 1) / stride_;
-  clusters_ = std::min<std::uint64_t>(
-      recording_->blocks_of_sm,
-      static_cast<std::uint64_t>(rounds_) *
-          static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm)));
-  if (!recording_->why.empty()) clusters_ = 0;
-  recording_->blocks.resize(clusters_);
-  recording_->cluster_blocks = cluster_blocks_;
   const auto resident = static_cast<std::uint64_t>(std::max(1, request.resident_blocks_per_sm));
+  const std::uint64_t of_sm = recording_->blocks_of_sm;
+  // Which block an SM gets in a later round depends on when it has a place for it.
+  const bool any = of_sm > 2 * resident;
+  if (recording_->why.empty())
+    for (std::uint64_t k = 0; k < std::min(of_sm, static_cast<std::uint64_t>(rounds_) * resident);
+         ++k)
+      chosen_.push_back(std::min(clusters - 1, k * stride_ + (any ? spread(k, stride_) : 0)));
+  recording_->blocks.resize(chosen_.size());
+  recording_->cluster_blocks = cluster_blocks_;
   whole_sms_ = recording_->blocks_of_sm > 1 && recording_->blocks_of_sm <= resident;
-  if ((launch.only_sampled || recording_->layout.global_atomics || whole_sms_) && clusters_)
+  if ((launch.only_sampled || recording_->layout.global_atomics || whole_sms_) && !chosen_.empty())
     choose_probes(clusters);
   recording_->probes.resize(probes_.size());
 }

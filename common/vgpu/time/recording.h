@@ -180,7 +180,8 @@ class Recorder : public Observer {
 
   std::shared_ptr<Recording> recording_;
   int rounds_;
-  std::uint64_t stride_ = 1, clusters_ = 0, cluster_blocks_ = 1;
+  std::uint64_t stride_ = 1, cluster_blocks_ = 1;
+  std::vector<std::uint64_t> chosen_;  // clusters that are simulated, one of each round of the SMs
   std::vector<std::uint64_t> probes_;  // clusters
   bool whole_sms_ = false;             // the probes are all blocks of some SMs
   std::atomic<std::uint64_t> recorded_{0}, recorded_of_probes_{0};

@@ -319,7 +319,7 @@ double Sm::blocked(const Scheduler& s, const Warp& warp, double at) {
       until = std::max(until, l2_ - bytes / l2_rate_);
       until = std::max(until, dram_ - bytes / dram_rate_);
       if (op.kind == Kind::global_atomic)
-        until = std::max(until, atomic_ - bytes / kSectorBytes * timing_.atomic_lane.value);
+        until = std::max(until, atomic_ - bytes / kSectorBytes * timing_.atomic_word.value);
     }
   }
   return until <= at ? at : std::ceil(until);

@@ -56,6 +56,8 @@ struct SmRequest {
   std::uint64_t l1_bytes = 0;  // what shared memory leaves
   // Share of the sectors that the L2 is asked for and does not have, 0 to 1.
   double l2_miss = 0;
+  // Whether a line of 128 bytes is of memory that launches before have not touched of late.
+  std::function<bool(std::uint64_t line)> cold;
   // Share of the sectors that stores send to the L2 and that it sends on to DRAM, sooner or later.
   double l2_written = 0;
   // How many times as long as its own atomic operations a line of the L2 is busy for this SM, because

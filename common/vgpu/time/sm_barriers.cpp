@@ -50,6 +50,51 @@ void Sm::complete(Block& block, Block::Barrier& barrier, double at) {
   barrier.waiting.clear();
 }
 
+// The warps of a warpgroup wait for each other before a product.
+void Sm::meet_group(Warp& warp, int w, const Op& op, double at) {
+  Block::Barrier& group = warp.block->groups[warp.index / kGroupWarps % kMostGroups];
+  settle(warp, op, at + kSourcesRead, at + kSourcesRead);
+  group.whole = false;
+  group.expected = kGroupWarps;
+  ++group.arrived;
+  group.waiting.push_back(w);
+  warp.held = true;
+  warp.hold = Stall::barrier;
+  warp.held_at = warp.step.instr;
+  complete(*warp.block, group, at);
+}
+
+// A product of a warpgroup begins on all four tensor cores at once, when its four warps have issued it. It
+// is asynchronous: those who use its result wait for its group. Its operands come through the one port
+// of the shared memory.
+void Sm::multiply(Warp& warp, int w, const Op& op, double at) {
+  std::vector<int>& here = warp.block->multiplying[warp.index / kGroupWarps % kMostGroups];
+  settle(warp, op, at + kSourcesRead, at + kSourcesRead);
+  here.push_back(w);
+  warp.held = true;
+  warp.hold = Stall::math_pipe_throttle;
+  warp.held_at = warp.step.instr;
+  if (here.size() < kGroupWarps) return;
+  const auto tensor_of = [&](int i) -> double& {
+    const int scheduler = warps_[static_cast<std::size_t>(i)].scheduler;
+    return schedulers_[static_cast<std::size_t>(scheduler)]
+        .unit[static_cast<std::size_t>(Unit::tensor)];
+  };
+  double begin = at;
+  // (Each has taken its unit when it was issued.)
+  for (const int i : here) begin = std::max(begin, tensor_of(i) - op.interval);
+  shared_ = std::max(shared_, begin) + op.shared;
+  const double end = std::max(begin + op.interval, shared_);
+  for (const int i : here) {
+    Warp& other = warps_[static_cast<std::size_t>(i)];
+    tensor_of(i) = end;
+    other.products = end + op.latency;
+    if (op.commits) other.product_groups.push_back(other.products);
+    add({std::ceil(at), 0, Event::let_go, i, {}, nullptr, 0});
+  }
+  here.clear();
+}
+
 Block* Sm::home(const Block& block, std::uint8_t rank) {
   const auto cluster = static_cast<std::uint64_t>(std::max(1, request_.cluster_blocks));
   const std::uint64_t number =
@@ -85,6 +130,8 @@ void Sm::change(Block& block, const MemoryEvent& event, double at) {
       break;
     case Do::complete:
       barrier.bytes -= event.bytes;
+      shared_ = std::max(shared_, at) +
+                event.bytes / static_cast<double>(kLineBytes) * timing_.wavefront_clocks.value;
       break;
     case Do::none:
     case Do::wait:

@@ -10,6 +10,9 @@
 
 namespace vgpu::time {
 
+inline constexpr std::uint64_t kPageLines = 16384;  // of 2 MiB
+inline constexpr std::uint64_t kMostBlocks = 32;    // at a time
+
 inline constexpr double kNever = 1e300;
 inline constexpr std::int64_t kAsleep = std::int64_t{1} << 62;
 inline constexpr int kSchedulers = 4;
@@ -44,6 +47,7 @@ enum class Act : std::uint8_t {
   wait_copies,
   product,
   wait_products,
+  group_arrive,
   barrier,
   cluster_barrier,
   mbarrier,
@@ -68,6 +72,7 @@ struct Op {
   bool commits = false;  // product
   std::uint8_t pending = 0, bytes = 4;
   float stall = 1, interval = 1, latency = 0;
+  float shared = 0;  // product: clocks of shared memory, which its operands are read from
 };
 
 struct Mbarrier {
@@ -82,6 +87,7 @@ struct GridBarrier {
   std::vector<std::pair<int, std::uint32_t>> waiting;
 };
 
+inline constexpr std::uint32_t kGroupWarps = 4, kMostGroups = 8;
 struct Warp;
 struct Block {
   std::uint64_t number = 0;
@@ -96,6 +102,9 @@ struct Block {
     std::vector<int> waiting;
   };
   std::array<Barrier, 17> barriers;  // the last: the cluster's
+  // By warpgroup: where its warps meet before products, and those that have issued the same product.
+  std::array<Barrier, kMostGroups> groups;
+  std::array<std::vector<int>, kMostGroups> multiplying;
   std::vector<Mbarrier> mbarriers;
   std::vector<std::pair<int, MemoryEvent>> waiting;  // warps whose mbarrier phase is not there yet
 };
@@ -177,9 +186,13 @@ class Sm {
   double load_store(double clocks, double at, const Op& op);
   double access(Warp& warp, const Op& op, const MemoryEvent& event, double at);
   double beyond_l1(std::uint32_t sectors, double at, double latency, double weight, double miss,
-                   double& missed);
-  double load_line(const LinePiece& piece, bool bypass, double at);
-  double store_line(const LinePiece& piece, const Op& op, double at, double weight);
+                   double& missed, double cost = 1);
+  void multiply(Warp& warp, int w, const Op& op, double at);
+  void meet_group(Warp& warp, int w, const Op& op, double at);
+  double translated(const Block& block, std::uint64_t line, double at);
+  double load_line(const Block& block, const LinePiece& piece, bool bypass, double at);
+  double store_line(const Block& block, const LinePiece& piece, const Op& op, double at,
+                    double weight);
   double remote(double bytes, double at);
   void barrier(Warp& warp, int w, const Op& op, const MemoryEvent* event, double at);
   void complete(Block& block, Block::Barrier& barrier, double at);
@@ -219,8 +232,14 @@ class Sm {
     double there = 0;
   };
   std::vector<OnItsWay> on_its_way_;
-  double lsu_ = 0, l2_ = 0, dram_ = 0, remote_ = 0, atomic_ = 0, bulk_ = 0;  // free at that clock
-  double written_ = 0;                                                       // the same of stores
+  double lsu_ = 0, shared_ = 0, l2_ = 0, dram_ = 0, remote_ = 0, atomic_ = 0,
+         bulk_ = 0;  // free at that clock
+  struct Page {
+    std::uint64_t page = ~std::uint64_t{0};
+    double there = 0;
+  };
+  std::vector<Page> pages_ = std::vector<Page>(512 * kMostBlocks);
+  double written_ = 0;                   // the same of stores
   double missed_ = 0, flight_ = 0;       // sectors of the share for DRAM not yet asked; byte clocks
   double missed_copies_ = 0;             // the same of bulk copies
   bool first_copy_ = true;               // none has brought anything yet

@@ -45,7 +45,12 @@ static void compute_op(Op& op, Kind kind, const Timing& t, std::string_view name
       if (t.imad_on_both) op.other = Unit::fma_lite;
       break;
     case Kind::fp16:
-      on(t.half_on_fma ? Unit::fma_heavy : Unit::half, t.half.value, t.alu_latency);
+      if (t.half_on_fma) {
+        on(Unit::fma_heavy, t.half_on_both ? 2 * t.half.value : t.half.value, t.alu_latency);
+        if (t.half_on_both) op.other = Unit::fma_lite;
+      } else {
+        on(Unit::half, t.half.value, t.alu_latency);
+      }
       break;
     case Kind::fp64:
       on(Unit::fp64, t.fp64.value, t.fp64_latency);
@@ -59,7 +64,10 @@ static void compute_op(Op& op, Kind kind, const Timing& t, std::string_view name
       op.waits_for = Stall::math_pipe_throttle;
       break;
     case Kind::uniform:
-      on(Unit::uniform, t.uniform.value, t.uniform_latency);
+      if (starts_with(name, "R2UR"))
+        on(Unit::alu, t.alu.value, t.uniform_latency);
+      else
+        on(Unit::uniform, t.uniform.value, t.uniform_latency);
       break;
     case Kind::vote:
       if (starts_with(name, "VOTE"))
@@ -153,7 +161,7 @@ Op Sm::decode(const MachineInstr& instr) const {
       op.act = Act::wait_copies;
       break;
     case Kind::warpgroup:
-      if (!instr.arrives_only) op.act = Act::wait_products;
+      op.act = instr.arrives_only ? Act::group_arrive : Act::wait_products;
       break;
     case Kind::barrier:
       op.act = Act::barrier;
@@ -194,7 +202,8 @@ Op Sm::decode(const MachineInstr& instr) const {
   }
   if (const Tensor* const product = tensor_of(instr.flavour); product && product->of_warpgroup()) {
     op.act = Act::product;
-    op.interval = static_cast<float>(t.warpgroup_interval(*product, instr.reads_a));
+    op.interval = static_cast<float>(t.warpgroup_interval(*product));
+    op.shared = static_cast<float>(t.warpgroup_reads(*product, instr.reads_a));
     op.commits = instr.commits;
   }
   if (instr.kind == Kind::imad && instr.bytes == 8)  // IMAD.WIDE, IMAD.HI
@@ -249,10 +258,11 @@ void Sm::act(Warp& warp, int w, const Op& op, const MemoryEvent* event, double a
       if (warp.groups.size() > op.pending)
         warp.groups.erase(warp.groups.begin(), warp.groups.end() - op.pending);
       break;
-    case Act::product:  // asynchronous: those who use its result wait for its group
-      warp.products = at + op.interval + op.latency;
-      if (op.commits) warp.product_groups.push_back(warp.products);
-      settle(warp, op, at + kSourcesRead, at + kSourcesRead);
+    case Act::product:
+      multiply(warp, w, op, at);
+      return;
+    case Act::group_arrive:
+      meet_group(warp, w, op, at);
       return;
     case Act::wait_products:
       if (warp.product_groups.size() > op.pending)
@@ -308,9 +318,9 @@ double Sm::load_store(double clocks, double at, const Op& op) {
 // Sectors from the L2, and the share that it does not have from DRAM; when the last one is there.
 // weight: how many times as long as whole sectors they keep the way to the L2.
 // miss: the share of the sectors that come from DRAM. `missed`: sectors from DRAM that earlier calls
-// left over.
+// left over. cost: of DRAM, over that of loads.
 double Sm::beyond_l1(std::uint32_t sectors, double at, double latency, double weight, double miss,
-                     double& missed) {
+                     double& missed, double cost) {
   const double bytes = static_cast<double>(sectors) * kSectorBytes;
   const double rate = l2_rate_, dram_rate = dram_rate_;
   l2_ = std::max(l2_, at) + weight * bytes / rate;
@@ -320,7 +330,7 @@ double Sm::beyond_l1(std::uint32_t sectors, double at, double latency, double we
   missed += sectors * miss;
   if (missed >= sectors && sectors > 0) {
     missed -= sectors;
-    dram_ = std::max(dram_, at) + bytes / dram_rate;
+    dram_ = std::max(dram_, at) + cost * bytes / dram_rate;
     out_.dram_bytes += static_cast<std::uint64_t>(bytes);
     there = std::max(there, dram_ - kSectorBytes / dram_rate + latency +
                                 timing_.dram_latency.value - timing_.l2_latency.value);
@@ -329,8 +339,22 @@ double Sm::beyond_l1(std::uint32_t sectors, double at, double latency, double we
   return there;
 }
 
+// When the address of a line is translated. The first access to a page that no launch before has
+// touched of late waits for the page table. Blocks that begin with the launch do so all at once, each by
+// itself; of later ones, which begin at different times on different SMs, some other SM's was there before.
+double Sm::translated(const Block& block, std::uint64_t line, double at) {
+  if (block.number >= places_.size()) return at;
+  const std::uint64_t page = line / kPageLines * kMostBlocks + block.number % kMostBlocks;
+  Page& known = pages_[page % pages_.size()];
+  if (known.page != page) {
+    known.page = page;
+    known.there = request_.cold && request_.cold(line) ? at + timing_.page_latency.value : at;
+  }
+  return std::max(at, known.there);
+}
+
 // One line of a load; when its sectors are there.
-double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
+double Sm::load_line(const Block& block, const LinePiece& piece, bool bypass, double at) {
   const auto asked = static_cast<std::uint32_t>(std::popcount(piece.sectors));
   out_.l1_sectors += asked;
   std::uint32_t missing = piece.sectors;
@@ -345,8 +369,9 @@ double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
     if (hits && way.line == piece.line) there = std::max(there, way.there);
   }
   if (missing) {
-    const double arrives = beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)), at,
-                                     timing_.l2_latency.value, 1, request_.l2_miss, missed_);
+    const double arrives = beyond_l1(static_cast<std::uint32_t>(std::popcount(missing)),
+                                     translated(block, piece.line, at), timing_.l2_latency.value, 1,
+                                     request_.l2_miss, missed_);
     OnItsWay& way = on_its_way_[piece.line % on_its_way_.size()];
     way.there = way.line == piece.line ? std::max(way.there, arrives) : arrives;
     way.line = piece.line;
@@ -356,16 +381,18 @@ double Sm::load_line(const LinePiece& piece, bool bypass, double at) {
 }
 
 // One line of a store or an atomic; when the L2 has it.
-double Sm::store_line(const LinePiece& piece, const Op& op, double at, double weight) {
+double Sm::store_line(const Block& block, const LinePiece& piece, const Op& op, double at,
+                      double weight) {
   const auto sectors = static_cast<std::uint32_t>(std::popcount(piece.sectors));
   if (op.kind == Kind::global_atomic) {
     if (has_l1_) l1_.drop(piece.line, piece.sectors);
+    const double words = piece.lanes * std::max(1, op.bytes / 4);
     const double clocks =
-        std::max(std::max<double>(sectors, piece.lanes) * timing_.atomic_lane.value,
-                 request_.atomic_stretch *
-                     timing_.line_clocks_of(1, std::max<double>(1, piece.lanes), piece.meeting));
+        std::max({sectors * timing_.atomic_sector.value, words * timing_.atomic_word.value,
+                  request_.atomic_stretch *
+                      timing_.line_clocks_of(1, std::max<double>(1, piece.lanes), piece.meeting)});
     atomic_ = std::max(atomic_, at) + clocks;
-    const double served = atomic_ - timing_.atomic_lane.value + timing_.atomic_latency.value;
+    const double served = atomic_ - timing_.atomic_word.value + timing_.atomic_latency.value;
     return std::max(
         served, beyond_l1(sectors, at, timing_.atomic_latency.value, 1, request_.l2_miss, missed_));
   }
@@ -377,8 +404,11 @@ double Sm::store_line(const LinePiece& piece, const Op& op, double at, double we
   }
   // Only the warp's end and its fences wait for it.
   const double written = weight > 1 ? timing_.partial_written.value : 0;
-  beyond_l1(sectors, at, 0, weight, std::max(request_.l2_written, written), written_);
-  return l2_ + timing_.store_latency.value;
+  const double wait = translated(block, piece.line, at) - at;  // nobody else's
+  beyond_l1(sectors, at, 0, weight, std::max(request_.l2_written, written), written_,
+            timing_.dram_written.value);
+  // The L2 makes room for it in DRAM.
+  return std::max(l2_ + timing_.store_latency.value, dram_) + wait;
 }
 
 double Sm::remote(double bytes, double at) {
@@ -414,8 +444,8 @@ double Sm::access(Warp& warp, const Op& op, const MemoryEvent& event, double at)
   const double weight = partial ? timing_.partial_store.value : 1;
   double passed = begin;
   for (const LinePiece& piece : event.lines) {
-    const double line =
-        stores ? store_line(piece, op, begin, weight) : load_line(piece, event.bypasses_l1, begin);
+    const double line = stores ? store_line(*warp.block, piece, op, begin, weight)
+                               : load_line(*warp.block, piece, event.bypasses_l1, begin);
     if (op.act == Act::store || op.write >= 6) passed = std::max(passed, line);
     // What comes out of the L1 comes in the order of its clocks.
     there = std::max(there, line + (end - begin));
@@ -468,7 +498,7 @@ void Sm::bulk(Warp& warp, const Op& op, const MemoryEvent& event, double at) {
     if (brings)
       there = std::max(there, beyond_l1(sectors, begin, timing_.bulk_latency.value, 1, cold, none));
     else
-      beyond_l1(sectors, begin, 0, 1, request_.l2_written, written_);
+      beyond_l1(sectors, begin, 0, 1, request_.l2_written, written_, timing_.dram_written.value);
     left -= sectors;
   }
   if (!brings && !event.sent) {

@@ -19,13 +19,6 @@ constexpr const char* kLuo =
     "recalled: Luo et al. 2024, arXiv 2402.13499, table of memory latencies (RTX 4090, A100, H100)";
 constexpr const char* kLuoDsm =
     "recalled: Luo et al. 2024, arXiv 2402.13499, SM-to-SM network of the H100";
-// A program sees some 50 clocks more than the copy itself takes: it asks, waits and is woken.
-constexpr const char* kLuoTma =
-    "recalled: Luo et al. 2025, arXiv 2501.12084 (H800): a program waits for a TMA copy some 170 "
-    "clocks longer than for a load, here from the L2; 50 of them are around the copy";
-constexpr const char* kLuoMma =
-    "recalled: Luo et al. 2024, arXiv 2402.13499: mma.sync reaches some 63% of the H100's peak; "
-    "ptxas spaces HMMA.16816 by 6 clocks where the peak would be 4";
 constexpr const char* kHuerta = "recalled: Huerta et al. 2025, arXiv 2503.20481 (RTX A6000)";
 constexpr const char* kBlackwell = "recalled: Jarmusch et al. 2025, arXiv 2507.10789 (RTX 5080)";
 constexpr const char* kGuide =
@@ -33,7 +26,9 @@ constexpr const char* kGuide =
 constexpr const char* kEmpty = "guessed: empty kernels on a stream";
 constexpr const char* kRtx5070 =
     "guessed: a published log of an RTX 5070 Ti has 0.78 us, and gau-nernst's sums agree";
-constexpr const char* kNodes = "guessed: nodes one after the other";
+constexpr const char* kBackToBack =
+    "measured on an H200: 150 kernels of the course, launched back to back, take 1.5 us longer "
+    "than as nodes of a graph, data/results/nvidia_h200";
 constexpr const char* kWayBack = "guessed: a store is known to be done when the L2 has answered";
 constexpr const char* kBlocks =
     "guessed: from yencal's transposes on the H100, whose blocks of 1024 threads live shortly";
@@ -45,6 +40,22 @@ constexpr const char* kAtomics =
 constexpr const char* kFewAddresses =
     "ademeure/QuickRunCUDA, 22r_atom_n2_hotspot_DEEP: RED on 1 to 128 words, B300 (the GK110 "
     "whitepaper has one operation a clock on an address); guessed to be the same elsewhere";
+constexpr const char* kMeasured =
+    "measured on an H200 by make calibrate, data/results/nvidia_h200/calibration.json";
+constexpr const char* kOwnParts =
+    "measured on an H200: each SM reads its own part of 2 to 40 MB, or copies in bulk; where all "
+    "read the "
+    "same MB it is 41";
+constexpr const char* kAdditions =
+    "measured on an H200: additions of all SMs, back to back, to one place or to their own";
+constexpr const char* kSectors =
+    "measured on an H200: additions to sectors that stay in the L2 take 2.3 clocks each; fitted to "
+    "chapter 19's packed step, whose sectors do not all stay there";
+constexpr const char* kCopies =
+    "measured on an H200: copies of 19 to 155 MB, data/results/nvidia_h200/chapter10.json";
+constexpr const char* kTwoPartitions =
+    "whitepapers of the A100 and H100: two partitions; what SMs of both sides read lies in both";
+constexpr const char* kOnePartition = "guessed: one partition";
 constexpr const char* kDevice = "the device's file, common/vgpu/profile/devices";
 constexpr const char* kPrototype = "guessed: fits five published attention kernels on the RTX 5090";
 constexpr const char* kLike86 = "guessed: as on the RTX A6000";
@@ -72,6 +83,12 @@ constexpr std::array<Cell, 6> all(double value, const char* source) {
            {value, source},
            {value, source}}};
 }
+// The same but for the H100 and the H200.
+constexpr std::array<Cell, 6> measured(std::array<Cell, 6> cells, double value,
+                                       const char* source = kMeasured) {
+  cells[4] = {value, source};
+  return cells;
+}
 
 const Row kRows[] = {
     // Intervals of one scheduler: a quarter of the SM's lanes.
@@ -91,10 +108,6 @@ const Row kRows[] = {
          "the Programming Guide's 16 lanes a clock for warp reductions; "
          "guessed to be as slow for MATCH")},
     {&Timing::wide_factor, "wide_factor", all(2, "guessed: a result of two registers")},
-    {&Timing::tensor_slowdown,
-     "tensor_slowdown",
-     {{{1, kDevice}, {1, kDevice}, {1, kDevice}, {1, kDevice}, {1.5, kLuoMma}, {1, kPrototype}}}},
-
     {&Timing::alu_latency, "alu_latency",
      all(5,
          "guessed: ptxas's stall counts of 4 and 5 contain it; only a scoreboard would show it")},
@@ -104,7 +117,7 @@ const Row kRows[] = {
        {22, kLike86},
        {24, kPrototype},
        {24, kPrototype},
-       {24, kPrototype},
+       {17, kMeasured},
        {24, kPrototype}}}},
     {&Timing::shuffle_latency,
      "shuffle_latency",
@@ -124,7 +137,8 @@ const Row kRows[] = {
        {8, kLike80},
        {48, kLike86}}}},
     {&Timing::tensor_latency, "tensor_latency",
-     all(33, "guessed: ptxas's stall counts contain it; only a scoreboard would show it")},
+     measured(all(33, "guessed: ptxas's stall counts contain it; only a scoreboard would show it"),
+              52, "measured on an H200: a wgmma and the wait for it, less what the product takes")},
     {&Timing::constant_latency,
      "constant_latency",
      {{{27, kLike86},
@@ -140,27 +154,27 @@ const Row kRows[] = {
 
     {&Timing::shared_latency,
      "shared_latency",
-     {{{23, kFeng}, {29, kLuo}, {24, kHuerta}, {30, kLuo}, {29, kLuo}, {29, kLike90}}}},
+     {{{23, kFeng}, {29, kLuo}, {24, kHuerta}, {30, kLuo}, {23, kMeasured}, {29, kLuo}}}},
     {&Timing::matrix_latency,
      "matrix_latency",
      {{{28, "guessed: shared memory and 4"},
        {33, kPrototype},
        {29, kHuerta},
        {33, kPrototype},
-       {33, kPrototype},
+       {23, kMeasured},
        {33, kPrototype}}}},
     {&Timing::shared_atomic_latency, "shared_atomic_latency",
      all(64, "guessed: twice a load of shared memory")},
     {&Timing::l1_latency,
      "l1_latency",
-     {{{32, kFeng}, {38, kLuo}, {32, kHuerta}, {43, kLuo}, {41, kLuo}, {43, kLike89}}}},
+     {{{32, kFeng}, {38, kLuo}, {32, kHuerta}, {43, kLuo}, {32, kMeasured}, {43, kLike89}}}},
     {&Timing::l2_latency,
      "l2_latency",
      {{{188, kJia},
        {262, kLuo},
        {230, "guessed: between Turing's 236 and Ada's 273"},
        {273, kLuo},
-       {263, kLuo},
+       {282, kMeasured},
        {358, kBlackwell}}}},
     {&Timing::dram_latency,
      "dram_latency",
@@ -168,7 +182,7 @@ const Row kRows[] = {
        {466, kLuo},
        {480, "guessed: L2 and some 140 ns"},
        {542, kLuo},
-       {600, "guessed: the 479 that Luo et al. measure are for an open row"},
+       {655, kMeasured},
        {877, kBlackwell}}}},
     {&Timing::atomic_latency,
      "atomic_latency",
@@ -176,7 +190,7 @@ const Row kRows[] = {
        {300, "guessed: L2 and 40"},
        {270, "guessed: L2 and 40"},
        {313, "guessed: L2 and 40"},
-       {303, "guessed: L2 and 40"},
+       {322, "guessed: L2 and 40"},
        {398, "guessed: L2 and 40"}}}},
     {&Timing::store_latency,
      "store_latency",
@@ -184,20 +198,28 @@ const Row kRows[] = {
        {262, kWayBack},
        {230, kWayBack},
        {273, kWayBack},
-       {263, kWayBack},
+       {282, kWayBack},
        {358, kWayBack}}}},
+    {&Timing::page_latency,
+     "page_latency",
+     {{{900, kLike90},
+       {900, kLike90},
+       {900, kLike90},
+       {900, kLike90},
+       {900, kCopies},
+       {900, kLike90}}}},
     {&Timing::read_latency, "read_latency", all(10, kHuerta)},
-    {&Timing::remote_shared_latency, "remote_shared_latency", all(180, kLuoDsm)},
+    {&Timing::remote_shared_latency, "remote_shared_latency", measured(all(180, kLuoDsm), 183.5)},
     {&Timing::bulk_latency,
      "bulk_latency",
-     {{{383, kLike90},
-       {383, kLike90},
-       {383, kLike90},
-       {383, kLike90},
-       {383, kLuoTma},
+     {{{333, kLike90},
+       {333, kLike90},
+       {333, kLike90},
+       {333, kLike90},
+       {333, kMeasured},
        {478, "guessed: as far above the L2's as on the H800"}}}},
     {&Timing::mbarrier_latency, "mbarrier_latency", all(25, kPrototype)},
-    {&Timing::barrier_latency, "barrier_latency", all(18, kPrototype)},
+    {&Timing::barrier_latency, "barrier_latency", measured(all(18, kPrototype), 20)},
     {&Timing::cluster_barrier_latency, "cluster_barrier_latency",
      all(190, "guessed: once through the SM-to-SM network")},
     {&Timing::branch_latency, "branch_latency", all(8, kPrototype)},
@@ -213,13 +235,21 @@ const Row kRows[] = {
     {&Timing::memory_queue, "memory_queue", all(24, kPrototype)},
     {&Timing::requests_beyond, "requests_beyond",
      all(32768, "guessed: 32 KiB under way beside what latency hides")},
-    {&Timing::atomic_lane, "atomic_lane", all(1, kAtomics)},
-    {&Timing::line_request, "line_request", all(1.25, kFewAddresses)},
-    {&Timing::line_lane, "line_lane", all(0.28, kFewAddresses)},
-    {&Timing::line_meeting, "line_meeting", all(0.6, kFewAddresses)},
+    {&Timing::atomic_word,
+     "atomic_word",
+     {{{1, kAtomics},
+       {1, kAtomics},
+       {1, kAtomics},
+       {1, kAtomics},
+       {0.28, kAdditions},
+       {1, kAtomics}}}},
+    {&Timing::atomic_sector, "atomic_sector", measured(all(1, kAtomics), 3, kSectors)},
+    {&Timing::line_request, "line_request", measured(all(1.25, kFewAddresses), 1.45, kAdditions)},
+    {&Timing::line_lane, "line_lane", measured(all(0.28, kFewAddresses), 0.15, kAdditions)},
+    {&Timing::line_meeting, "line_meeting", measured(all(0.6, kFewAddresses), 1.45, kAdditions)},
     {&Timing::remote_bytes_per_clock, "remote_bytes_per_clock",
-     all(14, "recalled: Luo et al. 2024: 3.3 TB/s over the H100's SMs")},
-    {&Timing::bulk_interval, "bulk_interval", all(4, "guessed")},
+     measured(all(14, "recalled: Luo et al. 2024: 3.3 TB/s over the H100's SMs"), 21.5)},
+    {&Timing::bulk_interval, "bulk_interval", measured(all(4, "guessed"), 3.27)},
     {&Timing::tensor_line, "tensor_line",
      all(2,
          "guessed: 64 bytes a clock of whole lines, above what the L2 gives an SM; how quickly "
@@ -234,7 +264,7 @@ const Row kRows[] = {
        {40, "guessed: A100 whitepaper: 5120 bytes a clock for 108 SMs, 85% of it"},
        {24, "guessed: from Turing's 20 and Ada's 24"},
        {24, "guessed: above 5 TB/s on the RTX 4090"},
-       {40, kPrototype},
+       {32.5, kOwnParts},
        {40, kPrototype}}}},
     {&Timing::dram_share,
      "dram_share",
@@ -242,8 +272,24 @@ const Row kRows[] = {
        {0.90, "guessed: streams on HBM2e"},
        {0.92, "guessed: streams on GDDR6X"},
        {0.92, "guessed: streams on GDDR6X"},
-       {0.88, "yencal/gpu-matrix-transpose: 2.94 of the H100's 3.35 TB/s"},
+       {0.92, kMeasured},
        {0.92, "guessed: streams on GDDR7"}}}},
+    {&Timing::dram_written,
+     "dram_written",
+     {{{1, "guessed"},
+       {1, "guessed"},
+       {1, "guessed"},
+       {1, "guessed"},
+       {1.085, kCopies},
+       {1, "guessed"}}}},
+    {&Timing::l2_share,
+     "l2_share",
+     {{{1, kOnePartition},
+       {0.5, kTwoPartitions},
+       {1, kOnePartition},
+       {1, kOnePartition},
+       {0.5, kTwoPartitions},
+       {1, kOnePartition}}}},
 
     {&Timing::l0_instructions, "l0_instructions", all(128, kHuerta)},
     {&Timing::l0_miss, "l0_miss", all(20, "guessed: an access of the L1.5")},
@@ -260,19 +306,19 @@ const Row kRows[] = {
        {2.5, kEmpty},
        {2.5, kEmpty},
        {0.8, kRtx5070},
-       {2.5, kEmpty},
+       {1.9, kBackToBack},
        {0.8, kRtx5070}}}},
     {&Timing::graph_node_us,
      "graph_node_us",
-     {{{1.3, kNodes},
-       {1.3, kNodes},
-       {1.3, kNodes},
-       {0.8, kRtx5070},
-       {1.3, kNodes},
-       {0.8, kRtx5070}}}},
-    {&Timing::cooperative_us, "cooperative_us", all(1.0, "guessed")},
+     {{{0.4, kLike90},
+       {0.4, kLike90},
+       {0.4, kLike90},
+       {0.4, kLike90},
+       {0.37, kMeasured},
+       {0.4, kLike90}}}},
+    {&Timing::cooperative_us, "cooperative_us", measured(all(0.05, kLike90), 0.05)},
     {&Timing::grid_barrier_us, "grid_barrier_us",
-     all(1.5, "guessed: two trips to the L2 and back")},
+     all(0.05, "measured on an H200: less than 0.1 us beyond what its blocks execute")},
 };
 
 // Clocks in which a scheduler gets one warp instruction through so many lanes of the SM.
@@ -331,17 +377,20 @@ double Timing::tensor_interval(std::string_view name) const {
   return work / (rate / 4) * (head == "DMMA" ? 1 : tensor_slowdown.value);
 }
 
-double Timing::warpgroup_interval(const Tensor& product, bool reads_a) const {
+double Timing::warpgroup_interval(const Tensor& product) const {
   using enum Tensor::Input;
   double rate = tensor_fp16.value;
   if (product.input == tf32) rate = tensor_tf32.value;
   if (product.input == fp8) rate *= 2;
   if (product.input == s8) rate = tensor_int8.value;
   if (product.input == b1) rate = 8 * tensor_int8.value;
-  const double multiply = product.multiply_adds() / (rate / 4);
+  return product.multiply_adds() / (rate / 4);
+}
+
+double Timing::warpgroup_reads(const Tensor& product, bool reads_a) const {
   // 32 bytes of a row of A, or of a column of B, a product; 128 bytes a wavefront.
   const double rows = product.n + (reads_a ? product.m : 0);
-  return std::max(multiply, rows * 32 / 128 * wavefront_clocks.value);
+  return rows * 32 / 128 * wavefront_clocks.value;
 }
 
 std::vector<std::pair<std::string_view, const Constant*>> Timing::all() const {
@@ -355,6 +404,7 @@ std::vector<std::pair<std::string_view, const Constant*>> Timing::all() const {
       {"tensor_tf32", &tensor_tf32},
       {"tensor_int8", &tensor_int8},
       {"tensor_fp64", &tensor_fp64},
+      {"tensor_slowdown", &tensor_slowdown},
       {"wavefront_clocks", &wavefront_clocks},
       {"sectors_per_clock", &sectors_per_clock},
       {"block_stagger", &block_stagger}};
@@ -387,13 +437,15 @@ Timing timing_of(const DeviceSpec& device) {
   // GeForce RTX 50 either.
   t.two_fma_pipes = device.fp32_fma_per_clock_sm >= 128;
   t.imad_on_both = t.two_fma_pipes && t.imad.value < 2;
-  t.half_on_fma = t.two_fma_pipes && t.half.value >= 2;
-  // GeForce cards sum in FP32 at half the rate (whitepapers of GA102, AD102, GB202).
-  const bool geforce = device.name.find("GeForce") != std::string::npos;
+  // (On the H200 Nsight Compute counts HFMA2 for both.)
+  t.half_on_both = t.two_fma_pipes && t.half.value < 2;
+  t.half_on_fma = t.two_fma_pipes && (t.half.value >= 2 || t.major == 9);
   t.tensor_fp16 = {device.tensor_fp16_fma_per_clock_sm, kDevice};
-  t.tensor_fp16_fp32_sums = {
-      device.tensor_fp16_fma_per_clock_sm / (geforce ? 2 : 1),
-      geforce ? "whitepapers: GeForce sums in FP32 at half the rate" : kDevice};
+  // GeForce cards sum in FP32 at half the rate; on Hopper wgmma alone reaches the peak.
+  const double by_warps = device.tensor_mma_sync_fp16_fma_per_clock_sm,
+               sums = device.tensor_mma_sync_fp16_fp32_sums_fma_per_clock_sm;
+  t.tensor_fp16_fp32_sums = {t.tensor_fp16.value * (by_warps > 0 ? sums / by_warps : 1), kDevice};
+  t.tensor_slowdown = {by_warps > 0 ? t.tensor_fp16.value / by_warps : 1, kDevice};
   t.tensor_tf32 = {device.tensor_tf32_fma_per_clock_sm, kDevice};
   t.tensor_int8 = {device.tensor_int8_fma_per_clock_sm, kDevice};
   const bool fp64_tensor = (device.major == 8 && device.minor == 0) || device.major == 9;

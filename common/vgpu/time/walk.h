@@ -42,6 +42,8 @@ class Walker {
 
   // Machine instructions on a way.
   std::uint64_t length(const Way& way) const;
+  // Whether some of them multiply on the tensor cores.
+  bool multiplies(const Way& way) const;
 
   // How well ways agree with records: memory instructions, barriers and the like that the ways
   // execute more or less often than the PTX did, as a share of all of them (loads and stores by their

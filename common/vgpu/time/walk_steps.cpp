@@ -15,6 +15,14 @@ std::uint64_t Walker::length(const Way& way) const {
   return sum;
 }
 
+bool Walker::multiplies(const Way& way) const {
+  std::vector<bool> seen(basics_.size());
+  for (const std::uint32_t b : way.blocks) seen[b] = true;
+  for (std::size_t i = 0; i < basic_of_.size(); ++i)
+    if (seen[basic_of_[i]] && code_.code[i].kind == Kind::tensor) return true;
+  return false;
+}
+
 // Machine instructions of a warp in order, each with what its PTX line asked of memory. Where a line
 // has more machine instructions than events, or fewer, the events are spread evenly over them.
 class Steps : public WarpSteps {

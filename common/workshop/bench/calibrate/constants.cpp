@@ -36,16 +36,13 @@ Model::Model(const std::string& device_name, int major, int minor) {
                          " (compute capability " + std::to_string(major) + "." +
                          std::to_string(minor) +
                          "); a device file and a column of timing.cpp give it some");
-  clock_mhz_ = spec->load_clock_mhz > 0 ? spec->load_clock_mhz : spec->sm_clock_mhz;
+  clock_mhz_ = spec->clock_mhz(false);
   for (const auto& [name, constant] : timing.all())
     entries_.push_back({std::string(name), {constant->value, constant->source}});
   const bool small = major * 10 + minor < 80;  // products of 16 x 8 x 8
-  std::string source = timing.tensor_fp16_fp32_sums.source;
-  if (timing.tensor_slowdown.value != 1)
-    source += "; tensor_slowdown: " + timing.tensor_slowdown.source;
-  entries_.push_back(
-      {"tensor_interval",
-       {timing.tensor_interval(small ? "HMMA.1688.F32" : "HMMA.16816.F32"), source}});
+  entries_.push_back({"tensor_interval",
+                      {timing.tensor_interval(small ? "HMMA.1688.F32" : "HMMA.16816.F32"),
+                       timing.tensor_fp16_fp32_sums.source}});
   entries_.push_back({"dram_gb_s",
                       {spec->dram_gb_s * timing.dram_share.value,
                        "the device's file; dram_share: " + timing.dram_share.source}});
