@@ -45,9 +45,11 @@ int main(int argc, char** argv) {
 
       // Its launches one by one, each timed.
       const std::vector<OperationLaunch> launches = step.launches();
-      std::vector<Timing> times;
-      for (const OperationLaunch& launch : launches)
-        times.push_back(time_step(device, launch.run, copies, options.warmup, options.iterations));
+      std::vector<StepLaunch> runs;
+      for (const OperationLaunch& launch : launches) runs.push_back(launch.run);
+      const std::vector<Timing> times =
+          runs.empty() ? std::vector<Timing>()
+                       : time_launches(device, runs, copies, options.warmup, options.iterations);
 
       // The step as a whole. What it leaves in arrays that nothing has touched is compared.
       if (!options.predict) operation->clear(step);
