@@ -51,6 +51,12 @@ TEST_CASE("devices: ten, by key, the default first") {
   CHECK_FALSE(find_device("").has_value());
 }
 
+TEST_CASE("devices: the clock while tensor instructions are executed, where it was measured") {
+  CHECK(device("h200").clock_mhz(true) == 1735);
+  CHECK(device("h200").clock_mhz(false) == 1980);
+  CHECK(device("t4").clock_mhz(true) == device("t4").clock_mhz(false));
+}
+
 TEST_CASE("devices: every figure has a source or is declared unknown or guessed") {
   for (const std::string& key : device_keys()) {
     CAPTURE(key);
