@@ -587,7 +587,7 @@ class Rounds(unittest.TestCase):
             peered = dataclasses.replace(of, peers="attention")
             self.assertGreater(problems.predicted_seconds(peered, 7, True, 4), 7 * least)
         total = sum(problems.predicted_seconds(of, 7, True, 16) for of in problems.TABLE)
-        self.assertLess(total, 40 * 60)
+        self.assertLess(total, 30 * 60)
 
     def test_gradients_take_longer_than_what_they_are_of(self):
         times = {of.chapter: problems.predicted_seconds(of, 7, False, 1) for of in problems.TABLE
